@@ -1,0 +1,243 @@
+"""Open files as Python's own: buffered, with the methods of ``open()``'s.
+
+The buffers are those of the module ``io``. What is in one has not been written yet: ``flush`` writes
+it, as ``close`` does, and what is open when the interpreter exits is closed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import io
+import os
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from covey._covey import Client, File
+
+if TYPE_CHECKING:
+    from covey.fs import CoveyFileSystem
+
+# As open() has them, with b left out.
+_FLAGS = {
+    "r": os.O_RDONLY,
+    "r+": os.O_RDWR,
+    "w": os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
+    "w+": os.O_RDWR | os.O_CREAT | os.O_TRUNC,
+    "x": os.O_WRONLY | os.O_CREAT | os.O_EXCL,
+    "x+": os.O_RDWR | os.O_CREAT | os.O_EXCL,
+    "a": os.O_WRONLY | os.O_CREAT,
+    "a+": os.O_RDWR | os.O_CREAT,
+}
+
+_written: weakref.WeakSet[Any] = weakref.WeakSet()
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+def plain_mode(mode: str) -> str:
+    """A mode of open() for bytes, without its b and with its plus last."""
+    letters = mode.replace("b", "").replace("t", "")
+    plain = letters.replace("+", "") + ("+" if "+" in letters else "")
+    if plain not in _FLAGS:
+        raise ValueError(f"invalid mode: {mode!r}")
+    return plain
+
+
+class RawFile(io.RawIOBase):
+    """An open file with a position, and nothing kept back."""
+
+    def __init__(self, client: Client, path: str, mode: str) -> None:
+        self._mode = plain_mode(mode)
+        self._file: File = client.open(path, _FLAGS[self._mode])
+        self._at = 0
+        self.name = path
+        if self._mode[0] == "a":
+            self._at = self._file.size()
+
+    @property
+    def mode(self) -> str:
+        return self._mode[0] + "b" + self._mode[1:]
+
+    @property
+    def file(self) -> File:
+        """What reads and writes at offsets."""
+        return self._file
+
+    def readable(self) -> bool:
+        self._check()
+        return self._mode in ("r", "r+", "w+", "x+", "a+")
+
+    def writable(self) -> bool:
+        self._check()
+        return self._mode != "r"
+
+    def seekable(self) -> bool:
+        self._check()
+        return True
+
+    def _check(self) -> None:
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
+
+    def readinto(self, buffer: Any) -> int:
+        self._check()
+        if not self.readable():
+            raise io.UnsupportedOperation("not readable")
+        got = self._file.readinto(memoryview(buffer).cast("B"), self._at)
+        self._at += got
+        return got
+
+    def readall(self) -> bytes:
+        self._check()
+        if not self.readable():
+            raise io.UnsupportedOperation("not readable")
+        # Whoever writes meanwhile is read as far as there is an end.
+        pieces = []
+        while True:
+            rest = max(self._file.size() - self._at, 0)
+            data = self._file.pread(rest, self._at) if rest else b""
+            if not data:
+                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            pieces.append(data)
+            self._at += len(data)
+
+    def write(self, data: Any) -> int:
+        self._check()
+        if not self.writable():
+            raise io.UnsupportedOperation("not writable")
+        data = memoryview(data).cast("B")
+        if self._mode[0] == "a":
+            self._at = self._file.append(data) + len(data)
+        else:
+            self._file.pwrite(data, self._at)
+            self._at += len(data)
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._check()
+        if whence == os.SEEK_CUR:
+            offset += self._at
+        elif whence == os.SEEK_END:
+            offset += self._file.size()
+        elif whence != os.SEEK_SET:
+            raise ValueError(f"invalid whence ({whence}, should be 0, 1 or 2)")
+        if not 0 <= offset < 1 << 63:
+            raise ValueError(f"no file has a byte {offset}")
+        self._at = offset
+        return offset
+
+    def tell(self) -> int:
+        self._check()
+        return self._at
+
+    def truncate(self, size: int | None = None) -> int:
+        self._check()
+        if not self.writable():
+            raise io.UnsupportedOperation("not writable")
+        size = self._at if size is None else size
+        self._file.truncate(size)
+        return size
+
+    def close(self) -> None:
+        if not self.closed:
+            try:
+                super().close()
+            finally:
+                self._file.close()
+
+
+class _Opened:
+    """What fsspec and its users ask of an open file beside reading and writing."""
+
+    fs: CoveyFileSystem
+    path: str
+    blocksize: int
+    # Where it goes when it is committed; None where it is there already.
+    target: str | None = None
+    raw: RawFile
+
+    def _set(self, fs: CoveyFileSystem, path: str, target: str | None, blocksize: int) -> None:
+        self.fs, self.path, self.target, self.blocksize = fs, path, target, blocksize
+
+    @property
+    def full_name(self) -> str:
+        return self.fs.unstrip_protocol(self.path)
+
+    @property
+    def size(self) -> int:
+        return self.raw.file.size()
+
+    def info(self) -> dict[str, Any]:
+        return self.fs.info(self.path)
+
+    def fsync(self) -> None:
+        """Everything that was written reaches stable storage."""
+        if self.raw.writable():
+            self.flush()  # type: ignore[attr-defined]
+        self.raw.file.fsync()
+
+    def commit(self) -> None:
+        """Gives a file of a transaction its name."""
+        if self.target is not None:
+            self.close()  # type: ignore[attr-defined]
+            self.fs.client.rename(self.path, self.target)
+            self.path, self.target = self.target, None
+
+    def discard(self) -> None:
+        """Drops a file of a transaction."""
+        if self.target is not None:
+            self.close()  # type: ignore[attr-defined]
+            self.fs.client.unlink(self.path)
+            self.target = None
+
+
+class BufferedReader(_Opened, io.BufferedReader):
+    """A file open for reading."""
+
+
+class BufferedWriter(_Opened, io.BufferedWriter):
+    """A file open for writing."""
+
+
+class BufferedRandom(_Opened, io.BufferedRandom):
+    """A file open for both."""
+
+
+def open_buffered(
+    fs: CoveyFileSystem, path: str, mode: str, blocksize: int, target: str | None = None
+) -> BufferedReader | BufferedWriter | BufferedRandom:
+    """Opens a file with a buffer of ``blocksize`` bytes."""
+    raw = RawFile(fs.client, path, mode)
+    plain = plain_mode(mode)
+    kind = BufferedRandom if "+" in plain else BufferedReader if plain == "r" else BufferedWriter
+    opened = kind(raw, blocksize)
+    opened._set(fs, path, target, blocksize)
+    if plain != "r":
+        _written.add(opened)
+    return opened
+
+
+def end_with_interpreter(client: Client) -> None:
+    """Has a client's session ended when the interpreter exits."""
+    _clients.add(client)
+
+
+@atexit.register
+def _end() -> None:
+    for opened in list(_written):
+        try:
+            opened.close()
+        except Exception as error:  # The others are closed nevertheless.
+            os.write(2, f"covey: cannot close {opened.path}: {error}\n".encode(errors="replace"))
+    for client in list(_clients):
+        try:
+            client.close()
+        except Exception:
+            pass  # The servers end the session themselves after a while.
+
+
+def _after_fork() -> None:
+    # What the parent has buffered is the parent's to write.
+    _written.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,308 @@
+"""``covey://`` for fsspec.
+
+>>> import fsspec
+>>> fs = fsspec.filesystem("covey")
+>>> fs.pipe("/notes/a", b"text")
+>>> fs.ls("/notes", detail=False)
+['/notes/a']
+
+Nothing is cached: a listing, a size and a read are what the servers say when they are asked.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from fsspec.spec import AbstractFileSystem
+from fsspec.utils import stringify_path
+
+from covey._covey import Client
+from covey.file import end_with_interpreter, open_buffered, plain_mode
+
+if TYPE_CHECKING:
+    from covey.array import Array
+
+
+class CoveyFileSystem(AbstractFileSystem):
+    """The files of a Covey cluster, without a mount.
+
+    ``config`` is the cluster's covey.toml. Without it, the first that exists is taken: COVEY_CONFIG,
+    ./covey.toml, the file of the cluster that ``covey up`` started, ~/.config/covey/covey.toml,
+    /etc/covey/covey.toml. ``covey://a/b``, ``covey:///a/b``, ``/a/b`` and ``a/b`` are the same file:
+    an address names no host.
+
+    Symbolic links are followed. In listings a link to a directory has the type ``link``, so that a
+    walk down a tree ends.
+    """
+
+    protocol = "covey"
+    root_marker = "/"
+    # fsspec makes it known to intake and others.
+    local_file = False
+
+    def __init__(self, config: str | os.PathLike[str] | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.client = Client(config)
+        self.config = os.fspath(self.client.config)
+        end_with_interpreter(self.client)
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(one) for one in path]
+        path = stringify_path(path)
+        if path.startswith("covey::"):
+            path = path[len("covey::") :]
+        elif path.startswith("covey:"):
+            path = path[len("covey:") :]
+        return "/" + path.strip("/")
+
+    # Names
+
+    def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
+        """What is at a path: size, type, mode, uid, gid, times."""
+        return self.client.stat(self._strip_protocol(path))
+
+    def exists(self, path: str, **kwargs: Any) -> bool:
+        try:
+            self.info(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def lexists(self, path: str, **kwargs: Any) -> bool:
+        """Whether there is anything at a path, be it a link that leads nowhere."""
+        try:
+            self.client.stat(self._strip_protocol(path), follow=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
+        """The entries of a directory, sorted by name, or a file itself."""
+        path = self._strip_protocol(path)
+        try:
+            entries = self.client.list(path)
+        except NotADirectoryError:
+            entries = [self.client.stat(path)]
+        entries.sort(key=lambda entry: entry["name"])
+        return entries if detail else [entry["name"] for entry in entries]
+
+    def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
+        path = self._strip_protocol(path)
+        if create_parents and self._parent(path) != path:
+            self.makedirs(self._parent(path), exist_ok=True)
+        self.client.mkdir(path)
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        path = self._strip_protocol(path)
+        if path == "/":
+            if not exist_ok:
+                raise FileExistsError(17, "File exists", path)
+            return
+        try:
+            self.client.mkdir(path)
+        except FileNotFoundError:
+            self.makedirs(self._parent(path), exist_ok=True)
+            self.makedirs(path, exist_ok=exist_ok)
+        except FileExistsError:
+            if not exist_ok or not self.isdir(path):
+                raise
+
+    def rmdir(self, path: str) -> None:
+        self.client.rmdir(self._strip_protocol(path))
+
+    def rm_file(self, path: str) -> None:
+        self.client.unlink(self._strip_protocol(path))
+
+    def rm(
+        self, path: str | list[str], recursive: bool = False, maxdepth: int | None = None
+    ) -> None:
+        """Removes files; with ``recursive`` directories, too, and links without what they lead to."""
+        given = [path] if isinstance(path, (str, os.PathLike)) else path
+        links = [one for one in given if recursive and self._is_link(one)]
+        others = [one for one in given if one not in links]
+        paths = [self._strip_protocol(one) for one in links]
+        if others or not links:
+            paths += self.expand_path(others, recursive=recursive, maxdepth=maxdepth)
+        directories = []
+        for one, error in zip(paths, self.client.unlink_many(paths)):
+            if error and not (recursive and isinstance(error, IsADirectoryError)):
+                raise error
+            if error:
+                directories.append(one)
+        # What is deeper has the longer path.
+        for one in sorted(directories, key=len, reverse=True):
+            if one != "/":
+                self.client.rmdir(one)
+
+    def _is_link(self, path: Any) -> bool:
+        try:
+            return self.client.stat(self._strip_protocol(path), follow=False)["islink"]
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def mv(
+        self,
+        path1: str,
+        path2: str,
+        recursive: bool = False,
+        maxdepth: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Renames a file or a directory with all that is in it."""
+        old, new = self._strip_protocol(path1), self._strip_protocol(path2)
+        # Into a directory that is there, as mv(1) does.
+        if self.isdir(new) and old != new:
+            new = new.rstrip("/") + "/" + old.rsplit("/", 1)[-1]
+        self.client.rename(old, new)
+
+    mv_file = mv
+
+    def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
+        source, target = self._strip_protocol(path1), self._strip_protocol(path2)
+        if self.isdir(source):
+            self.makedirs(target, exist_ok=True)
+        else:
+            self.client.copy(source, target)
+
+    def symlink(self, target: str, path: str) -> None:
+        """Makes a symbolic link at ``path``; ``target`` is taken as it is."""
+        self.client.symlink(target, self._strip_protocol(path))
+
+    def chmod(self, path: str, mode: int) -> None:
+        self.client.chmod(self._strip_protocol(path), mode)
+
+    def touch(self, path: str, truncate: bool = True, **kwargs: Any) -> None:
+        """Makes an empty file; of one that is there, sets the time, and with ``truncate`` empties it."""
+        path = self._strip_protocol(path)
+        flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if truncate else 0)
+        self.client.open(path, flags).close()
+        self.client.touch(path)
+
+    def created(self, path: str) -> Any:
+        return _when(self.info(path)["created"])
+
+    def modified(self, path: str) -> Any:
+        return _when(self.info(path)["mtime"])
+
+    def ukey(self, path: str) -> str:
+        info = self.info(path)
+        return f"{info['ino']}-{info['size']}-{info['mtime']}"
+
+    # Content
+
+    def _open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        autocommit: bool = True,
+        cache_options: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        path, target = self._strip_protocol(path), None
+        plain = plain_mode(mode)
+        if not autocommit and plain != "r":
+            if plain[0] != "w":
+                raise ValueError(f"a transaction writes whole files: mode {mode!r} is not for it")
+            path, target = f"{path}.{secrets.token_hex(6)}.part", path
+        return open_buffered(self, path, mode, block_size or _BLOCK_BYTES, target)
+
+    def cat_file(
+        self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any
+    ) -> bytes:
+        return self.cat_ranges([path], [start], [end], on_error="raise")[0]
+
+    def cat_ranges(
+        self,
+        paths: list[str],
+        starts: Any,
+        ends: Any,
+        max_gap: int | None = None,
+        on_error: str = "return",
+        **kwargs: Any,
+    ) -> list[Any]:
+        """Ranges of files, all asked for at once."""
+        starts = starts if isinstance(starts, (list, tuple)) else [starts] * len(paths)
+        ends = ends if isinstance(ends, (list, tuple)) else [ends] * len(paths)
+        if len(starts) != len(paths) or len(ends) != len(paths):
+            raise ValueError("as many starts and ends as paths")
+        requests = []
+        for path, start, end in zip(paths, starts, ends):
+            path = self._strip_protocol(path)
+            if (start or 0) < 0 or (end or 0) < 0:
+                # Counted from the end, as in slices.
+                start, end, _ = slice(start, end).indices(self.info(path)["size"])
+            requests.append((path, start or 0, end))
+        answers = self.client.read_many(requests)
+        if on_error == "raise":
+            _first_error(answers)
+        return answers
+
+    def cat(
+        self, path: Any, recursive: bool = False, on_error: str = "raise", **kwargs: Any
+    ) -> Any:
+        """The content of one file, or of many as a dictionary: these are asked for at once."""
+        paths = self.expand_path(path, recursive=recursive)
+        is_many = (
+            len(paths) > 1 or isinstance(path, list) or paths[0] != self._strip_protocol(path)
+        )
+        if recursive:
+            paths = [one for one in paths if not self.isdir(one)]
+        answers = self.cat_ranges(paths, None, None, on_error=on_error, **kwargs)
+        if not is_many:
+            return answers[0]
+        if on_error == "omit":
+            return {p: a for p, a in zip(paths, answers) if not isinstance(a, Exception)}
+        return dict(zip(paths, answers))
+
+    def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **kwargs: Any) -> None:
+        self.pipe({path: value}, mode=mode)
+
+    def pipe(self, path: Any, value: Any = None, mode: str = "overwrite", **kwargs: Any) -> None:
+        """Writes one file, or all of a dictionary at once: up to 16 KiB take one request each."""
+        if isinstance(path, (str, os.PathLike)):
+            path = {path: value}
+        elif not isinstance(path, dict):
+            raise ValueError("path must be str or dict")
+        items = [(self._strip_protocol(one), memoryview(v).cast("B")) for one, v in path.items()]
+        if self._intrans:
+            for one, data in items:
+                with self.open(one, "wb") as file:
+                    file.write(data)
+            return
+        _first_error(self.client.write_many(items, exclusive=mode == "create"))
+
+    # Arrays
+
+    def array(
+        self,
+        path: str,
+        shape: Any = None,
+        dtype: Any = None,
+        mode: str = "r",
+        offset: int = 0,
+        order: str = "C",
+    ) -> Array:
+        """A numpy array that stays in a file: see ``covey.Array``."""
+        from covey.array import Array
+
+        return Array(self, path, shape, dtype, mode, offset, order)
+
+
+_BLOCK_BYTES = 1 << 20
+
+
+def _first_error(answers: list[Any]) -> None:
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+
+
+def _when(seconds: float) -> Any:
+    import datetime
+
+    return datetime.datetime.fromtimestamp(seconds, tz=datetime.timezone.utc)

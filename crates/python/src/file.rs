@@ -1,0 +1,245 @@
+//! Open files: bytes at offsets, and scattered ones by layouts.
+
+use crate::client::joined;
+use crate::connection::{Cluster, Connection, caller};
+use crate::many::{read_range, write_range};
+use crate::memory::{NoPython, Room, copied};
+use crate::{error, view};
+use covey_ninep::tree::{Errno, SetAttr};
+use covey_stripe::client::access;
+use covey_stripe::ops::Id;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::ffi::OsString;
+use std::mem::ManuallyDrop;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// An open regular file. Every call says where in the file it works, so threads may share it.
+///
+/// A child of a fork, and a session that was closed, opens the file again by its number when it is
+/// used: whoever may not open it by then gets an error.
+#[pyclass(frozen, weakref, module = "covey._covey")]
+pub struct File {
+    cluster: Arc<Cluster>,
+    id: Id,
+    access: u8,
+    path: OsString,
+    /// None once it is closed. Held only under the GIL, and never while it is released.
+    open: Mutex<Option<Open>>,
+}
+
+/// A file as a connection has it.
+#[derive(Clone)]
+struct Open(Arc<Held>);
+
+struct Held {
+    file: ManuallyDrop<covey_stripe::client::File>,
+    connection: Arc<Connection>,
+}
+
+impl Drop for Held {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        if self.connection.is_ours() {
+            // SAFETY: it is dropped here once, and nobody uses it afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.file) }
+        }
+    }
+}
+
+impl File {
+    /// A file that was just opened.
+    pub fn new(
+        cluster: Arc<Cluster>,
+        connection: &Arc<Connection>,
+        file: covey_stripe::client::File,
+        access: u8,
+        path: OsString,
+    ) -> File {
+        let id = file.id();
+        let held = Held { file: ManuallyDrop::new(file), connection: connection.clone() };
+        File { cluster, id, access, path, open: Mutex::new(Some(Open(Arc::new(held)))) }
+    }
+
+    /// The file in this process's session, opened again where it is another one by now.
+    fn held(&self, py: Python<'_>, wanted: u8) -> PyResult<Arc<Held>> {
+        let Some(Open(held)) = self.lock().clone() else {
+            return Err(PyValueError::new_err("I/O operation on closed file"));
+        };
+        if self.access & wanted == 0 {
+            let what = if wanted == access::READ { "reading" } else { "writing" };
+            let refused = Errno::because(Errno::EBADF, format!("it is not open for {what}"));
+            return Err(error::by_errno(py, &refused, &self.path));
+        }
+        let connection = self.cluster.connection(py)?;
+        if held.connection.generation == connection.generation {
+            return Ok(held);
+        }
+        let who = caller();
+        let opening = connection.fs().open(&who, self.id, self.access);
+        let file = ManuallyDrop::new(connection.ask(py, &self.path, opening)?);
+        let held = Arc::new(Held { file, connection });
+        let mut open = self.lock();
+        if open.is_some() {
+            *open = Some(Open(held.clone()));
+        }
+        Ok(held)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Open>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ask<T: Send>(
+        &self,
+        py: Python<'_>,
+        held: &Held,
+        call: impl Future<Output = covey_stripe::client::Result<T>> + Send,
+    ) -> PyResult<T> {
+        held.connection.ask(py, &self.path, call)
+    }
+}
+
+#[pymethods]
+impl File {
+    /// The path by which it was opened.
+    #[getter]
+    fn path(&self) -> OsString {
+        self.path.clone()
+    }
+
+    /// Whether it is closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.lock().is_none()
+    }
+
+    /// How many bytes it has now.
+    fn size(&self, py: Python<'_>) -> PyResult<u64> {
+        let held = self.held(py, access::READ | access::WRITE)?;
+        let inode = self.ask(py, &held, held.connection.fs().inode(self.id))?;
+        Ok(inode.size)
+    }
+
+    /// Up to `count` bytes from an offset; fewer at the end of the file only.
+    fn pread<'py>(
+        &self,
+        py: Python<'py>,
+        count: u64,
+        offset: u64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let held = self.held(py, access::READ)?;
+        let end = offset.saturating_add(count);
+        let pieces = self.ask(py, &held, read_range(&held.file, offset, end))?;
+        joined(py, &pieces)
+    }
+
+    /// Fills a buffer from an offset; answers how many bytes there were.
+    fn readinto(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, offset: u64) -> PyResult<usize> {
+        let held = self.held(py, access::READ)?;
+        let mut room = Room::of(buffer)?;
+        let into = room.bytes();
+        let call = async {
+            let mut done = 0;
+            while done < into.len() {
+                let wanted = (into.len() - done).min(CHUNK_BYTES);
+                let data = held.file.read_at(offset.saturating_add(done as u64), wanted).await?;
+                for piece in data.pieces() {
+                    into[done..done + piece.len()].copy_from_slice(piece);
+                    done += piece.len();
+                }
+                if data.len() < wanted {
+                    break;
+                }
+            }
+            Ok(done)
+        };
+        self.ask(py, &held, call)
+    }
+
+    /// Writes all of some bytes at an offset.
+    fn pwrite(&self, py: Python<'_>, data: &Bound<'_, PyAny>, offset: u64) -> PyResult<usize> {
+        let held = self.held(py, access::WRITE)?;
+        let data = copied(data)?;
+        let length = data.len();
+        self.ask(py, &held, write_range(&held.file, offset, data))?;
+        Ok(length)
+    }
+
+    /// Writes all of some bytes at the end, whoever else appends; answers where they went.
+    fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let held = self.held(py, access::WRITE)?;
+        let data = copied(data)?;
+        self.ask(py, &held, held.file.append(data.into()))
+    }
+
+    /// Sets the size: what is new reads as zeros.
+    fn truncate(&self, py: Python<'_>, size: u64) -> PyResult<()> {
+        let held = self.held(py, access::WRITE)?;
+        let change = SetAttr { size: Some(size), ..SetAttr::default() };
+        let who = caller();
+        self.ask(py, &held, held.connection.fs().setattr_open(&who, self.id, change))?;
+        Ok(())
+    }
+
+    /// Everything that was written reaches stable storage.
+    fn fsync(&self, py: Python<'_>) -> PyResult<()> {
+        let held = self.held(py, access::READ | access::WRITE)?;
+        self.ask(py, &held, held.file.fsync())
+    }
+
+    /// Fills a buffer with the bytes that a layout names: from byte `offset` on elements of `item`
+    /// bytes, repeated along `axes`, each (how many, how many bytes apart), the slowest first. Each
+    /// server is asked once. Answers how many bytes, from the front, are not beyond the file's end.
+    fn read_view(
+        &self,
+        py: Python<'_>,
+        offset: u64,
+        item: u64,
+        axes: Vec<(u64, u64)>,
+        buffer: &Bound<'_, PyAny>,
+    ) -> PyResult<usize> {
+        let held = self.held(py, access::READ)?;
+        let view = view::of(offset, item, &axes);
+        let view = view.map_err(|errno| error::by_errno(py, &errno, &self.path))?;
+        let mut room = Room::of(buffer)?;
+        view::check_length(&view, room.length())?;
+        let call = NoPython::new(held.file.read_view_into(&view, room.bytes()));
+        self.ask(py, &held, call)
+    }
+
+    /// Writes a buffer to the bytes that a layout names; see `read_view`.
+    fn write_view(
+        &self,
+        py: Python<'_>,
+        offset: u64,
+        item: u64,
+        axes: Vec<(u64, u64)>,
+        data: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let held = self.held(py, access::WRITE)?;
+        let view = view::of(offset, item, &axes);
+        let view = view.map_err(|errno| error::by_errno(py, &errno, &self.path))?;
+        let data = copied(data)?;
+        view::check_length(&view, data.len())?;
+        self.ask(py, &held, held.file.write_view(&view, data))
+    }
+
+    /// Closes it. Nothing was kept back, so only the time of the last change is owed; a second call
+    /// does nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(Open(held)) = self.lock().take() else { return Ok(()) };
+        if self.access & access::WRITE == 0 || !held.connection.is_ours() {
+            return Ok(());
+        }
+        self.ask(py, &held, held.file.flush())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<covey.File {:?}>", self.path.display().to_string())
+    }
+}
+
+/// Most bytes of one call of the client.
+const CHUNK_BYTES: usize = 16 << 20;

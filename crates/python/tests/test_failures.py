@@ -1,0 +1,188 @@
+"""What goes wrong: rights, dead servers, signals, exits."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from conftest import Cluster
+
+import covey
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become two users")
+NOBODY, OTHER = 65534, 12345
+
+
+def run(cluster, program, *, user=None, timeout=30):
+    """A program of its own, as another user where one is named."""
+    program = textwrap.dedent(program)
+    who = {} if user is None else {"user": user, "group": user, "extra_groups": []}
+    environment = {**os.environ, "COVEY_CONFIG": cluster.config}
+    return subprocess.run(
+        [sys.executable, "-c", program], env=environment, timeout=timeout, text=True,
+        capture_output=True, cwd="/", **who,
+    )
+
+
+@needs_root
+def test_rights_are_those_of_the_user_that_the_process_acts_for(fs, place):
+    fs.chmod(place, 0o777)
+    try:
+        os.seteuid(NOBODY)
+        fs.pipe(f"{place}/secret", b"nobody's")
+        fs.chmod(f"{place}/secret", 0o600)
+        os.seteuid(0)
+        os.seteuid(OTHER)
+        calls = [
+            lambda: fs.cat_file(f"{place}/secret"),
+            lambda: fs.open(f"{place}/secret", "wb"),
+            lambda: fs.chmod(f"{place}/secret", 0o666),
+            lambda: fs.pipe("/taken", b""),
+            lambda: fs.mkdir("/taken"),
+        ]
+        for call in calls:
+            with pytest.raises(PermissionError) as raised:
+                call()
+            assert raised.value.filename in (f"{place}/secret", "/taken")
+    finally:
+        os.seteuid(0)
+    assert fs.info(f"{place}/secret")["uid"] == NOBODY
+    assert fs.cat(f"{place}/secret") == b"nobody's"
+
+
+@needs_root
+def test_another_user_is_whom_the_kernel_says(cluster, fs, place):
+    fs.chmod(place, 0o777)
+    fs.pipe(f"{place}/root's", b"x")
+    fs.chmod(f"{place}/root's", 0o600)
+    done = run(cluster, f"""
+        import fsspec
+        fs = fsspec.filesystem("covey")
+        fs.pipe({place!r} + "/mine", b"x")
+        print(fs.info({place!r} + "/mine")["uid"])
+        fs.cat_file({place!r} + "/root's")
+    """, user=NOBODY)
+    if "ermission denied" in done.stderr and not done.stdout and "ImportError" in done.stderr:
+        pytest.skip("that user may not read this Python")
+    assert done.stdout == f"{NOBODY}\n", done.stderr
+    assert "PermissionError: [Errno 13] Permission denied" in done.stderr
+
+
+def test_no_cluster_is_an_error_with_hints(tmp_path, monkeypatch):
+    with pytest.raises(FileNotFoundError, match="covey genconfig"):
+        covey.Client(tmp_path / "none.toml")
+    (tmp_path / "wrong.toml").write_text("what = 'is this'\n")
+    with pytest.raises(OSError, match="wrong.toml"):
+        covey.Client(tmp_path / "wrong.toml")
+
+
+@pytest.fixture
+def doomed(tmp_path):
+    cluster = Cluster(tmp_path / "c", servers=2).up()
+    yield cluster
+    cluster.down()
+
+
+def test_a_dead_server_is_a_clear_error_soon_and_comes_back(doomed):
+    fs = doomed.filesystem()
+    data = os.urandom(6 << 20)
+    fs.pipe("/big", data)
+    fs.pipe("/small", b"lies with the metadata")
+    os.kill(doomed.pid("io1"), signal.SIGKILL)
+    for call in [lambda: fs.cat_file("/big"), lambda: fs.array("/big", (6 << 20,), "u1")[::4096]]:
+        begun = time.monotonic()
+        with pytest.raises(OSError, match="server io1") as raised:
+            call()
+        assert time.monotonic() - begun < 10
+        assert raised.value.filename == "/big"
+    assert fs.cat("/small") == b"lies with the metadata"
+    doomed.up()
+    assert fs.cat_file("/big") == data
+
+    os.kill(doomed.pid("meta"), signal.SIGKILL)
+    begun = time.monotonic()
+    with pytest.raises(OSError, match="server meta"):
+        fs.cat_file("/small")
+    with pytest.raises(OSError, match="server meta"):
+        fs.exists("/small")
+    with pytest.raises(OSError, match="cannot connect to cluster"):
+        doomed.filesystem()
+    assert time.monotonic() - begun < 20
+    doomed.up()
+    assert fs.cat("/small") == b"lies with the metadata"
+
+
+def test_a_signal_ends_a_wait(doomed):
+    fs = doomed.filesystem()
+    fs.pipe("/f", b"x")
+    meta = doomed.pid("meta")
+    os.kill(meta, signal.SIGSTOP)
+    before = signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+    try:
+        begun = time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(KeyboardInterrupt):
+            fs.cat_file("/f")
+        assert time.monotonic() - begun < 2
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        os.kill(meta, signal.SIGCONT)
+    assert fs.cat("/f") == b"x"
+
+
+def test_what_is_open_at_the_end_is_written(cluster, fs, place):
+    done = run(cluster, f"""
+        import fsspec
+        fs = fsspec.filesystem("covey")
+        kept = fs.open({place!r} + "/open", "wb")
+        kept.write(b"never closed")
+        read = fs.open({place!r} + "/open", "rb")
+    """)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert fs.cat(f"{place}/open") == b"never closed"
+
+
+def test_an_exit_with_threads_at_work_ends(cluster, fs, place):
+    done = run(cluster, f"""
+        import fsspec, threading, time
+        fs = fsspec.filesystem("covey")
+        def work():
+            while True:
+                fs.pipe({place!r} + "/t", b"x" * 100_000)
+                fs.cat({place!r} + "/t")
+        for _ in range(4):
+            threading.Thread(target=work, daemon=True).start()
+        time.sleep(0.5)
+    """)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_end_with_servers_gone_says_what_was_lost(doomed):
+    done = run(doomed, f"""
+        import fsspec, os, signal
+        fs = fsspec.filesystem("covey")
+        kept = fs.open("/f", "wb")
+        kept.write(b"never written")
+        os.kill({doomed.pid("meta")}, signal.SIGKILL)
+    """)
+    assert "covey: cannot close /f" in done.stderr
+    doomed.up()
+
+
+def test_workers_of_multiprocessing_read(cluster, fs, place):
+    fs.pipe({f"{place}/{n}": b"%d" % n for n in range(50)})
+    done = run(cluster, f"""
+        import fsspec, multiprocessing
+        fs = fsspec.filesystem("covey")
+        def size(n):
+            return int(fs.cat({place!r} + f"/{{n}}"))
+        if __name__ == "__main__":
+            for way in ["fork"]:
+                with multiprocessing.get_context(way).Pool(4) as pool:
+                    assert pool.map(size, range(50)) == list(range(50))
+    """)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,319 @@
+"""Names and content, as Python programs use them."""
+
+import concurrent.futures
+import os
+import pickle
+import threading
+
+import fsspec
+import pytest
+
+
+def test_errors_are_those_of_open_with_the_path_in_them(fs, place):
+    fs.pipe(f"{place}/file", b"x")
+    cases = [
+        (FileNotFoundError, lambda: fs.open(f"{place}/none", "rb"), f"{place}/none"),
+        (FileNotFoundError, lambda: fs.cat(f"{place}/none"), f"{place}/none"),
+        (FileNotFoundError, lambda: fs.info(f"{place}/none"), f"{place}/none"),
+        (FileNotFoundError, lambda: fs.ls(f"{place}/none"), f"{place}/none"),
+        (FileNotFoundError, lambda: fs.rm_file(f"{place}/none"), f"{place}/none"),
+        (FileNotFoundError, lambda: fs.open(f"{place}/none/file", "wb"), f"{place}/none/file"),
+        (FileNotFoundError, lambda: fs.pipe(f"{place}/none/file", b"x"), f"{place}/none/file"),
+        (FileExistsError, lambda: fs.open(f"{place}/file", "xb"), f"{place}/file"),
+        (FileExistsError, lambda: fs.mkdir(f"{place}/file"), f"{place}/file"),
+        (FileExistsError, lambda: fs.pipe(f"{place}/file", b"", mode="create"), f"{place}/file"),
+        (NotADirectoryError, lambda: fs.open(f"{place}/file/a", "rb"), f"{place}/file/a"),
+        (NotADirectoryError, lambda: fs.rmdir(f"{place}/file"), f"{place}/file"),
+        (IsADirectoryError, lambda: fs.open(place, "rb"), place),
+        (IsADirectoryError, lambda: fs.open(place, "wb"), place),
+        (IsADirectoryError, lambda: fs.cat_file(place), place),
+        (IsADirectoryError, lambda: fs.rm_file(place), place),
+        (OSError, lambda: fs.rmdir(place), place),
+        (OSError, lambda: fs.open(f"{place}/{'n' * 256}", "wb"), f"{place}/{'n' * 256}"),
+    ]
+    for kind, call, path in cases:
+        with pytest.raises(kind) as raised:
+            call()
+        assert raised.value.filename == path, raised.value
+        assert raised.value.errno, raised.value
+
+
+def test_a_zero_byte_in_a_name_is_refused(fs, place):
+    for call in [fs.cat_file, fs.info, fs.ls, lambda path: fs.open(path, "wb")]:
+        with pytest.raises((ValueError, OSError)):
+            call(f"{place}/a\0b")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ü", "a b", "-rf", "new\nline", "ends with a blank ", os.fsdecode(b"\xff\xfe"), "#%?:", "ａ" * 80],
+    ids=["umlaut", "blank", "option", "newline", "trailing", "not-utf8", "signs", "long"],
+)
+def test_names_are_bytes_but_for_the_slash(fs, place, name):
+    path = f"{place}/{name}"
+    fs.pipe(path, b"content")
+    assert fs.ls(place, detail=False) == [path]
+    assert fs.cat_file(path) == b"content"
+    assert fs.info(path)["size"] == 7
+    with fs.open(path, "ab") as file:
+        file.write(b"!")
+    fs.mv(path, f"{place}/plain")
+    assert fs.cat(f"{place}/plain") == b"content!"
+    assert not fs.exists(path)
+
+
+def test_every_mode_does_as_open_does(fs, place, tmp_path):
+    def run(opener, path):
+        seen = []
+        for mode in ["wb", "ab", "r+b", "w+b", "a+b", "rb", "xb"]:
+            try:
+                with opener(path, mode) as file:
+                    seen.append((mode, file.readable(), file.writable(), file.seekable(), file.tell()))
+                    if file.writable():
+                        seen.append(file.write(b"0123456789" * 3))
+                        file.flush()
+                    if file.readable():
+                        file.seek(-4, 2)
+                        seen.append((file.read(2), file.tell(), file.read(), file.read(1)))
+                    if mode == "r+b":
+                        file.seek(5)
+                        file.write(b"xx")
+                        seen.append(file.truncate(20))
+            except OSError as error:
+                seen.append((mode, type(error)))
+        with opener(path, "rb") as file:
+            seen.append(file.read())
+        return seen
+
+    ours = run(lambda path, mode: fs.open(path, mode), f"{place}/f")
+    theirs = run(open, tmp_path / "f")
+    assert ours == theirs
+
+
+def test_text_lines_and_compression(fs, place):
+    with fs.open(f"{place}/t", "w", encoding="utf-8") as file:
+        file.write("eins\nzwei\ndreißig\n")
+    with fs.open(f"{place}/t", "r", encoding="utf-8") as file:
+        assert list(file) == ["eins\n", "zwei\n", "dreißig\n"]
+    with fs.open(f"{place}/z", "wb", compression="gzip") as file:
+        file.write(b"a" * 100_000)
+    assert fs.size(f"{place}/z") < 1000
+    with fs.open(f"{place}/z", "rb", compression="gzip") as file:
+        assert file.read() == b"a" * 100_000
+
+
+def test_a_large_file_has_its_bytes_at_every_offset(fs, place):
+    data = os.urandom(1 << 20) * 20 + b"tail"
+    fs.pipe(f"{place}/big", data)
+    assert fs.cat(f"{place}/big") == data
+    with fs.open(f"{place}/big") as file:
+        assert file.size == len(data)
+        assert file.read() == data
+        for at, count in [(0, 1), (16383, 2), (4194303, 65540), (len(data) - 3, 10)]:
+            file.seek(at)
+            assert file.read(count) == data[at : at + count]
+    ranges = fs.cat_ranges([f"{place}/big"] * 3, [0, 5_000_000, -4], [3, 5_000_010, None])
+    assert ranges == [data[:3], data[5_000_000:5_000_010], b"tail"]
+    assert fs.cat_file(f"{place}/big", start=16_000, end=17_000) == data[16_000:17_000]
+    assert fs.cat_file(f"{place}/big", start=1 << 40) == b""
+    fs.cp_file(f"{place}/big", f"{place}/copy")
+    assert fs.cat(f"{place}/copy") == data
+    fs.pipe(f"{place}/big", b"short")
+    fs.cp_file(f"{place}/big", f"{place}/copy")
+    assert fs.cat(f"{place}/copy") == b"short"
+
+
+def test_a_file_is_not_copied_onto_itself(fs, place):
+    fs.pipe(f"{place}/f", b"content")
+    with pytest.raises(OSError):
+        fs.client.copy(f"{place}/f", f"{place}/f")
+    assert fs.cat(f"{place}/f") == b"content"
+
+
+def test_many_files_at_once(fs, place):
+    files = {f"{place}/{n}": bytes([n % 256]) * (n * 37) for n in range(500)}
+    fs.pipe(files)
+    assert fs.cat(list(files)) == files
+    assert fs.cat(f"{place}/*") == files
+    assert fs.du(place) == sum(map(len, files.values()))
+    found = fs.cat([f"{place}/1", f"{place}/none"], on_error="return")
+    assert found[f"{place}/1"] == files[f"{place}/1"]
+    assert isinstance(found[f"{place}/none"], FileNotFoundError)
+    assert fs.cat([f"{place}/1", f"{place}/none"], on_error="omit").keys() == {f"{place}/1"}
+    fs.rm(list(files))
+    assert fs.ls(place) == []
+
+
+def test_links_are_followed_and_a_walk_down_a_tree_ends(fs, place):
+    fs.mkdir(f"{place}/d")
+    fs.pipe(f"{place}/d/f", b"content")
+    fs.symlink("d/f", f"{place}/file")
+    fs.symlink(".", f"{place}/round")
+    fs.symlink("nowhere", f"{place}/dangling")
+    fs.symlink("self", f"{place}/self")
+    assert fs.cat(f"{place}/file") == b"content"
+    assert fs.cat(f"{place}/round/round/file") == b"content"
+    assert fs.info(f"{place}/file")["size"] == 7
+    assert fs.info(f"{place}/round")["type"] == "directory"
+    types = {e["name"].rsplit("/", 1)[1]: e["type"] for e in fs.ls(place)}
+    assert types == {
+        "d": "directory", "file": "file", "round": "link", "dangling": "link", "self": "link"
+    }
+    with pytest.raises(FileNotFoundError):
+        fs.cat_file(f"{place}/dangling")
+    with pytest.raises(OSError, match="symbolic links"):
+        fs.open(f"{place}/self", "rb")
+    assert sorted(fs.find(f"{place}/d")) == [f"{place}/d/f"]
+    fs.pipe(f"{place}/file", b"through")
+    assert fs.cat(f"{place}/d/f") == b"through"
+    fs.symlink("d", f"{place}/to-d")
+    fs.rm(f"{place}/to-d", recursive=True)
+    assert fs.cat(f"{place}/d/f") == b"through", "what a removed link led to stays"
+
+
+def test_a_transaction_gives_names_at_its_end_or_never(fs, place):
+    fs.pipe(f"{place}/a", b"old")
+    with fs.transaction:
+        with fs.open(f"{place}/a", "wb") as file:
+            file.write(b"new")
+        fs.pipe(f"{place}/b", b"b")
+        assert fs.cat(f"{place}/a") == b"old"
+    assert fs.cat(f"{place}/a") == b"new"
+    with pytest.raises(KeyError):
+        with fs.transaction:
+            with fs.open(f"{place}/a", "wb") as file:
+                file.write(b"never")
+            raise KeyError
+    assert fs.cat(f"{place}/a") == b"new"
+    assert fs.ls(place, detail=False) == [f"{place}/a", f"{place}/b"]
+
+
+def test_a_closed_file_says_so(fs, place):
+    file = fs.open(f"{place}/f", "wb")
+    raw = file.raw
+    file.close()
+    file.close()
+    for call in [lambda: file.write(b"x"), lambda: file.tell(), lambda: raw.write(b"x")]:
+        with pytest.raises(ValueError, match="closed"):
+            call()
+    with pytest.raises(ValueError, match="closed"):
+        raw.file.pwrite(b"x", 0)
+
+
+def test_a_file_open_for_one_thing_refuses_the_other(fs, place):
+    with fs.open(f"{place}/f", "wb") as file:
+        with pytest.raises(OSError):
+            file.read()
+        with pytest.raises(OSError):
+            file.raw.file.pread(1, 0)
+    with fs.open(f"{place}/f", "rb") as file:
+        with pytest.raises(OSError):
+            file.write(b"x")
+        with pytest.raises(OSError):
+            file.raw.file.pwrite(b"x", 0)
+
+
+def test_what_no_file_can_hold_is_refused(fs, place):
+    with fs.open(f"{place}/f", "w+b") as file:
+        with pytest.raises(ValueError):
+            file.seek(-1)
+        with pytest.raises((ValueError, OverflowError)):
+            file.seek(1 << 63)
+        with pytest.raises(OSError):
+            file.raw.file.pwrite(b"x", (1 << 63) - 1)
+        with pytest.raises(OverflowError):
+            file.raw.file.pwrite(b"x", 1 << 64)
+        assert file.raw.file.pread(10, (1 << 64) - 1) == b""
+        with pytest.raises((ValueError, BufferError)):
+            file.raw.file.readinto(b"read-only", 0)
+
+
+def test_threads_share_a_file_and_a_file_system(fs, place):
+    threads, rounds, piece = 8, 20, 5000
+    with fs.open(f"{place}/f", "w+b") as file:
+        raw, go = file.raw.file, threading.Barrier(threads)
+
+        def work(number):
+            go.wait()
+            for at in range(rounds):
+                raw.pwrite(bytes([number]) * piece, (at * threads + number) * piece)
+                fs.pipe(f"{place}/{number}-{at}", bytes([number]))
+                assert fs.cat(f"{place}/{number}-{at}") == bytes([number])
+
+        with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+            list(pool.map(work, range(threads)))
+        expected = b"".join(bytes([n]) * piece for n in range(threads))
+        assert raw.pread(threads * rounds * piece, 0) == expected * rounds
+    assert len(fs.ls(place)) == threads * rounds + 1
+
+
+def test_appends_of_many_meet_in_no_byte(fs, place):
+    def work(number):
+        with fs.open(f"{place}/log", "ab", block_size=1) as file:
+            for _ in range(50):
+                file.write(b"%d" % number * 10)
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    content = fs.cat(f"{place}/log")
+    pieces = [content[at : at + 10] for at in range(0, len(content), 10)]
+    assert sorted(pieces) == sorted([b"%d" % n * 10 for n in range(4)] * 50)
+
+
+def test_a_child_of_a_fork_has_a_session_of_its_own(fs, place):
+    fs.pipe(f"{place}/f", b"from the parent")
+    with fs.open(f"{place}/f", "r+b") as file, fs.open(f"{place}/pending", "wb") as pending:
+        pending.write(b"parent's")
+        child = os.fork()
+        if child == 0:
+            try:
+                # Two ways: the same file system, and a file that was open.
+                assert fs.cat(f"{place}/f") == b"from the parent"
+                assert file.read() == b"from the parent"
+                file.raw.file.pwrite(b"CHILD", 0)
+                fs.pipe(f"{place}/child", b"x")
+                os._exit(0)
+            except BaseException as error:
+                os.write(2, repr(error).encode())
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        file.seek(0)
+        assert file.read() == b"CHILD" + b"from the parent"[5:]
+    assert fs.cat(f"{place}/pending") == b"parent's"
+    assert fs.exists(f"{place}/child")
+
+
+def test_a_closed_session_begins_anew(cluster, place):
+    fs = cluster.filesystem()
+    with fs.open(f"{place}/f", "w+b") as file:
+        file.write(b"before")
+        file.flush()
+        fs.client.close()
+        file.write(b" after")
+        file.seek(0)
+        assert file.read() == b"before after"
+
+
+def test_a_file_system_travels_by_pickle_to_another_process(cluster):
+    fs = fsspec.filesystem("covey", config=cluster.config)
+    again = pickle.loads(pickle.dumps(fs))
+    assert again.config == fs.config
+    assert again.exists("/")
+
+
+def test_modes_times_and_umask(fs, place):
+    before = os.umask(0o027)
+    try:
+        fs.pipe(f"{place}/f", b"")
+        fs.mkdir(f"{place}/d")
+        fs.touch(f"{place}/t")
+    finally:
+        os.umask(before)
+    assert fs.info(f"{place}/f")["mode"] & 0o777 == 0o640
+    assert fs.info(f"{place}/t")["mode"] & 0o777 == 0o640
+    assert fs.info(f"{place}/d")["mode"] & 0o777 == 0o750
+    fs.chmod(f"{place}/f", 0o600)
+    assert fs.info(f"{place}/f")["mode"] & 0o777 == 0o600
+    earlier = fs.modified(f"{place}/f")
+    fs.pipe(f"{place}/f", b"x")
+    assert fs.modified(f"{place}/f") > earlier >= fs.created(f"{place}/f")
