@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 COVEY  := $(TARGET)/release/covey
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fuzz workloads bench build deb install uninstall clean
+.PHONY: help demo test check fuzz workloads bench build python deb install uninstall clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -44,6 +44,10 @@ build: ## build the release binary and the libraries for C
 	@scripts/prepare build
 	$(CARGO) build --release --locked -p covey -p covey-preload -p covey-capi -p covey-fi -p covey-spc
 	@CARGO=$(CARGO) scripts/build-bootget --release
+
+# 77: it says why nothing was tested.
+python: ## build the wheel of the Python package, and run its tests in a clean environment (needs PyPI)
+	@COVEY=$(abspath $(COVEY)) scripts/python || [ $$? -eq 77 ]
 
 deb: build ## make a Debian package: target/deb/covey_VERSION_ARCH.deb; `scripts/deb try` installs it in a clean Debian
 	@scripts/prepare deb

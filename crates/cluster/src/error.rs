@@ -119,6 +119,13 @@ impl Error {
         Error { kind, message: message.into(), hints, code, is_bare }
     }
 
+    /// Adds the number that stands for it, as in errno(3).
+    #[must_use]
+    pub(crate) fn coded(mut self, code: u32) -> Self {
+        self.code = Some(code);
+        self
+    }
+
     /// The number that a server answered with, as in errno(3); none where nobody was asked.
     pub fn code(&self) -> Option<u32> {
         self.code

@@ -25,6 +25,7 @@ pub mod reach;
 pub mod tuned;
 
 use config::Config;
+use covey_ninep::tree::Errno;
 use covey_stripe::client::{self, Fs, Handover, Opened, Options};
 use error::{Error, Result};
 use net::ClusterNet;
@@ -60,7 +61,8 @@ fn unconnected(config: &Config, error: client::Error) -> Error {
     let is_shut_out = error.is_shut_out() || matches!(error, client::Error::Denied(_));
     let told = Error::work(format!("cannot connect to cluster {}: {error}", config.name));
     if is_shut_out {
-        told.hint("root and the user who runs the servers may; others go through a mount")
+        told.coded(Errno::EACCES)
+            .hint("root and the user who runs the servers may; others go through a mount")
             .hint("or through a node's /fs: `covey 9p ls unix!SOCKET /fs`, see `covey status`")
     } else {
         told.hint("`covey ping` shows which servers answer")

@@ -33,6 +33,8 @@ class CoveyFileSystem(AbstractFileSystem):
     /etc/covey/covey.toml. ``covey://a/b``, ``covey:///a/b``, ``/a/b`` and ``a/b`` are the same file:
     an address names no host.
 
+    With ``auto_mkdir`` whatever makes a file makes the directories above it, too.
+
     Symbolic links are followed. In listings a link to a directory has the type ``link``, so that a
     walk down a tree ends.
     """
@@ -42,8 +44,14 @@ class CoveyFileSystem(AbstractFileSystem):
     # fsspec makes it known to intake and others.
     local_file = False
 
-    def __init__(self, config: str | os.PathLike[str] | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(
+        self,
+        config: str | os.PathLike[str] | None = None,
+        auto_mkdir: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config=config, auto_mkdir=auto_mkdir, **kwargs)
+        self.auto_mkdir = auto_mkdir
         self.client = Client(config)
         self.config = os.fspath(self.client.config)
         end_with_interpreter(self.client)
@@ -166,7 +174,7 @@ class CoveyFileSystem(AbstractFileSystem):
         if self.isdir(source):
             self.makedirs(target, exist_ok=True)
         else:
-            self.client.copy(source, target)
+            self._making(target, lambda: self.client.copy(source, target))
 
     def symlink(self, target: str, path: str) -> None:
         """Makes a symbolic link at ``path``; ``target`` is taken as it is."""
@@ -179,7 +187,7 @@ class CoveyFileSystem(AbstractFileSystem):
         """Makes an empty file; of one that is there, sets the time, and with ``truncate`` empties it."""
         path = self._strip_protocol(path)
         flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if truncate else 0)
-        self.client.open(path, flags).close()
+        self._making(path, lambda: self.client.open(path, flags)).close()
         self.client.touch(path)
 
     def created(self, path: str) -> Any:
@@ -191,6 +199,17 @@ class CoveyFileSystem(AbstractFileSystem):
     def ukey(self, path: str) -> str:
         info = self.info(path)
         return f"{info['ino']}-{info['size']}-{info['mtime']}"
+
+    def _making(self, path: str, call: Any) -> Any:
+        """Makes a file, and where it was asked for the directories above it."""
+        try:
+            return call()
+        except FileNotFoundError:
+            above = self._parent(path)
+            if not self.auto_mkdir or self.exists(above):
+                raise
+            self.makedirs(above, exist_ok=True)
+            return call()
 
     # Content
 
@@ -209,7 +228,10 @@ class CoveyFileSystem(AbstractFileSystem):
             if plain[0] != "w":
                 raise ValueError(f"a transaction writes whole files: mode {mode!r} is not for it")
             path, target = f"{path}.{secrets.token_hex(6)}.part", path
-        return open_buffered(self, path, mode, block_size or _BLOCK_BYTES, target)
+        size = block_size or _BLOCK_BYTES
+        if plain in ("r", "r+"):
+            return open_buffered(self, path, mode, size)
+        return self._making(path, lambda: open_buffered(self, path, mode, size, target))
 
     def cat_file(
         self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any
@@ -274,7 +296,18 @@ class CoveyFileSystem(AbstractFileSystem):
                 with self.open(one, "wb") as file:
                     file.write(data)
             return
-        _first_error(self.client.write_many(items, exclusive=mode == "create"))
+        answers = self.client.write_many(items, exclusive=mode == "create")
+        missing = [
+            item
+            for item, answer in zip(items, answers)
+            if self.auto_mkdir and isinstance(answer, FileNotFoundError)
+        ]
+        if missing:
+            for above in {self._parent(one) for one, _ in missing}:
+                self.makedirs(above, exist_ok=True)
+            answers = [a for a in answers if not isinstance(a, FileNotFoundError)]
+            answers += self.client.write_many(missing, exclusive=mode == "create")
+        _first_error(answers)
 
     # Arrays
 

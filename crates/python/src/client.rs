@@ -1,12 +1,12 @@
 //! Names: what a client does with paths.
 
 use crate::connection::{Cluster, Connection, caller};
+use crate::error;
 use crate::file::File;
 use crate::many::{self, Range};
 use crate::memory::copied;
 use crate::stat::{Entry, Links, told};
 use crate::walk::{self, Follow, is_link, names, resolve, resolve_parent};
-use crate::error;
 use covey_ninep::tree::{Errno, Removal, SetAttr, SetTime};
 use covey_stripe::client::{Error, Fs, Listing, Result, Taken, access};
 use covey_stripe::ops::{Caller, Id, Inode, ROOT};
@@ -311,13 +311,7 @@ pub fn leads_elsewhere(error: &Error) -> bool {
     matches!(error.code(), Errno::ENOTDIR | Errno::ELOOP)
 }
 
-async fn created(
-    fs: &Fs,
-    who: &Caller,
-    path: &[u8],
-    how: How,
-    taken: Taken,
-) -> Result<Opened> {
+async fn created(fs: &Fs, who: &Caller, path: &[u8], how: How, taken: Taken) -> Result<Opened> {
     if path.ends_with(b"/") {
         return Err(Errno::EISDIR.into());
     }

@@ -15,7 +15,6 @@ use covey_stripe::ops::Caller;
 use covey_wire::List;
 use pyo3::prelude::*;
 use std::future::Future;
-use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,19 +27,28 @@ use tokio::sync::oneshot;
 
 /// A session with the cluster, of the process that made it.
 pub struct Connection {
-    fs: ManuallyDrop<Fs>,
-    runtime: ManuallyDrop<Handle>,
-    /// The thread ends when this is dropped.
-    stop: ManuallyDrop<oneshot::Sender<()>>,
+    /// There until it is dropped.
+    parts: Option<Parts>,
     pid: u32,
     /// Distinguishes this one from others: files of theirs must be opened again.
     pub generation: u64,
 }
 
+struct Parts {
+    fs: Fs,
+    runtime: Handle,
+    /// The thread ends when this is dropped.
+    _stop: oneshot::Sender<()>,
+}
+
 impl Connection {
     /// The file system.
     pub fn fs(&self) -> &Fs {
-        &self.fs
+        &self.parts().fs
+    }
+
+    fn parts(&self) -> &Parts {
+        self.parts.as_ref().expect("it is dropped with the connection")
     }
 
     /// Whether this process has made it.
@@ -54,7 +62,7 @@ impl Connection {
         py: Python<'_>,
         call: impl Future<Output = T> + Send,
     ) -> PyResult<T> {
-        wait_on(py, &self.runtime, call)
+        wait_on(py, &self.parts().runtime, call)
     }
 
     /// The same for what can fail, on a path.
@@ -69,14 +77,12 @@ impl Connection {
 
     fn open(place: &Place, py: Python<'_>) -> PyResult<Connection> {
         let config = config::load_found(place).map_err(error::unusable)?;
-        let (runtime, stop) = start()?;
+        let (runtime, _stop) = start()?;
         let options = Options { name: process_name::by_number(), ..Options::default() };
         let connecting = async { covey_cluster::connect(&config, options).await };
         let fs = wait_on(py, &runtime, connecting)?.map_err(error::unusable)?;
         Ok(Connection {
-            fs: ManuallyDrop::new(fs),
-            runtime: ManuallyDrop::new(runtime),
-            stop: ManuallyDrop::new(stop),
+            parts: Some(Parts { fs, runtime, _stop }),
             pid: std::process::id(),
             generation: GENERATION.fetch_add(1, Ordering::Relaxed),
         })
@@ -84,16 +90,9 @@ impl Connection {
 }
 
 impl Drop for Connection {
-    #[allow(unsafe_code)]
     fn drop(&mut self) {
         if !self.is_ours() {
-            return;
-        }
-        // SAFETY: each is dropped here once, and nobody uses them afterwards.
-        unsafe {
-            ManuallyDrop::drop(&mut self.fs);
-            ManuallyDrop::drop(&mut self.runtime);
-            ManuallyDrop::drop(&mut self.stop);
+            std::mem::forget(self.parts.take());
         }
     }
 }

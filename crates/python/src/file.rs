@@ -12,7 +12,6 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::ffi::OsString;
-use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// An open regular file. Every call says where in the file it works, so threads may share it.
@@ -34,16 +33,25 @@ pub struct File {
 struct Open(Arc<Held>);
 
 struct Held {
-    file: ManuallyDrop<covey_stripe::client::File>,
+    /// There until it is dropped.
+    file: Option<covey_stripe::client::File>,
     connection: Arc<Connection>,
 }
 
+impl Held {
+    fn new(file: covey_stripe::client::File, connection: &Arc<Connection>) -> Held {
+        Held { file: Some(file), connection: connection.clone() }
+    }
+
+    fn file(&self) -> &covey_stripe::client::File {
+        self.file.as_ref().expect("it is dropped with its holder")
+    }
+}
+
 impl Drop for Held {
-    #[allow(unsafe_code)]
     fn drop(&mut self) {
-        if self.connection.is_ours() {
-            // SAFETY: it is dropped here once, and nobody uses it afterwards.
-            unsafe { ManuallyDrop::drop(&mut self.file) }
+        if !self.connection.is_ours() {
+            std::mem::forget(self.file.take());
         }
     }
 }
@@ -58,7 +66,7 @@ impl File {
         path: OsString,
     ) -> File {
         let id = file.id();
-        let held = Held { file: ManuallyDrop::new(file), connection: connection.clone() };
+        let held = Held::new(file, connection);
         File { cluster, id, access, path, open: Mutex::new(Some(Open(Arc::new(held)))) }
     }
 
@@ -78,8 +86,8 @@ impl File {
         }
         let who = caller();
         let opening = connection.fs().open(&who, self.id, self.access);
-        let file = ManuallyDrop::new(connection.ask(py, &self.path, opening)?);
-        let held = Arc::new(Held { file, connection });
+        let file = connection.ask(py, &self.path, opening)?;
+        let held = Arc::new(Held::new(file, &connection));
         let mut open = self.lock();
         if open.is_some() {
             *open = Some(Open(held.clone()));
@@ -131,7 +139,7 @@ impl File {
     ) -> PyResult<Bound<'py, PyBytes>> {
         let held = self.held(py, access::READ)?;
         let end = offset.saturating_add(count);
-        let pieces = self.ask(py, &held, read_range(&held.file, offset, end))?;
+        let pieces = self.ask(py, &held, read_range(held.file(), offset, end))?;
         joined(py, &pieces)
     }
 
@@ -144,7 +152,7 @@ impl File {
             let mut done = 0;
             while done < into.len() {
                 let wanted = (into.len() - done).min(CHUNK_BYTES);
-                let data = held.file.read_at(offset.saturating_add(done as u64), wanted).await?;
+                let data = held.file().read_at(offset.saturating_add(done as u64), wanted).await?;
                 for piece in data.pieces() {
                     into[done..done + piece.len()].copy_from_slice(piece);
                     done += piece.len();
@@ -163,7 +171,7 @@ impl File {
         let held = self.held(py, access::WRITE)?;
         let data = copied(data)?;
         let length = data.len();
-        self.ask(py, &held, write_range(&held.file, offset, data))?;
+        self.ask(py, &held, write_range(held.file(), offset, data))?;
         Ok(length)
     }
 
@@ -171,7 +179,7 @@ impl File {
     fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<u64> {
         let held = self.held(py, access::WRITE)?;
         let data = copied(data)?;
-        self.ask(py, &held, held.file.append(data.into()))
+        self.ask(py, &held, held.file().append(data.into()))
     }
 
     /// Sets the size: what is new reads as zeros.
@@ -186,7 +194,7 @@ impl File {
     /// Everything that was written reaches stable storage.
     fn fsync(&self, py: Python<'_>) -> PyResult<()> {
         let held = self.held(py, access::READ | access::WRITE)?;
-        self.ask(py, &held, held.file.fsync())
+        self.ask(py, &held, held.file().fsync())
     }
 
     /// Fills a buffer with the bytes that a layout names: from byte `offset` on elements of `item`
@@ -205,7 +213,7 @@ impl File {
         let view = view.map_err(|errno| error::by_errno(py, &errno, &self.path))?;
         let mut room = Room::of(buffer)?;
         view::check_length(&view, room.length())?;
-        let call = NoPython::new(held.file.read_view_into(&view, room.bytes()));
+        let call = NoPython::new(held.file().read_view_into(&view, room.bytes()));
         self.ask(py, &held, call)
     }
 
@@ -223,7 +231,7 @@ impl File {
         let view = view.map_err(|errno| error::by_errno(py, &errno, &self.path))?;
         let data = copied(data)?;
         view::check_length(&view, data.len())?;
-        self.ask(py, &held, held.file.write_view(&view, data))
+        self.ask(py, &held, held.file().write_view(&view, data))
     }
 
     /// Closes it. Nothing was kept back, so only the time of the last change is owed; a second call
@@ -233,7 +241,7 @@ impl File {
         if self.access & access::WRITE == 0 || !held.connection.is_ours() {
             return Ok(());
         }
-        self.ask(py, &held, held.file.flush())
+        self.ask(py, &held, held.file().flush())
     }
 
     fn __repr__(&self) -> String {

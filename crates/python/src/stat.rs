@@ -1,7 +1,7 @@
 //! What a file's inode says, as fsspec wants it told.
 
-use covey_stripe::ops::{Inode, Nanos};
 use crate::walk::is_link;
+use covey_stripe::ops::{Inode, Nanos};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::ffi::OsStr;

@@ -9,12 +9,15 @@ import covey
 
 class Fixtures(abstract.AbstractFixtures):
     @pytest.fixture(scope="class")
-    def fs(self, filesystem):
-        return filesystem
+    def fs(self, cluster):
+        # As fsspec tests its own local files.
+        return cluster.filesystem(auto_mkdir=True)
 
     @pytest.fixture
-    def fs_path(self, place):
-        return place
+    def fs_path(self, fs):
+        fs.makedirs("/of-fsspec")
+        yield "/of-fsspec"
+        fs.rm("/of-fsspec", recursive=True)
 
 
 class TestCopy(abstract.AbstractCopyTests, Fixtures):

@@ -13,6 +13,7 @@ mod nine;
 mod nodes;
 mod pmpi;
 mod preload;
+mod python;
 #[path = "../support/mod.rs"]
 mod support;
 
