@@ -7,6 +7,7 @@ file is read, and a write needs no read before.
 
 from __future__ import annotations
 
+import operator
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +52,7 @@ class Array:
                 raise ValueError("a new array needs a shape and a dtype")
             shape, dtype, offset, order = _header(fs, self.path)
         shape = (shape,) if np.ndim(shape) == 0 else shape
-        self.shape: tuple[int, ...] = tuple(int(n) for n in shape)
+        self.shape: tuple[int, ...] = tuple(operator.index(n) for n in shape)
         self.dtype: np.dtype[Any] = np.dtype(np.float64 if dtype is None else dtype)
         if self.dtype.hasobject:
             raise TypeError(f"{self.dtype} holds Python objects, which a file cannot")

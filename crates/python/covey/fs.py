@@ -100,7 +100,9 @@ class CoveyFileSystem(AbstractFileSystem):
 
     def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
         path = self._strip_protocol(path)
-        if create_parents and self._parent(path) != path:
+        if path == "/":
+            raise FileExistsError(17, "File exists", path)
+        if create_parents:
             self.makedirs(self._parent(path), exist_ok=True)
         self.client.mkdir(path)
 

@@ -133,9 +133,8 @@ impl Cluster {
                 }
             }
         };
-        match lost {
-            Some(lost) => farewell(py, &lost)?,
-            None => {}
+        if let Some(lost) = lost {
+            farewell(py, &lost)?;
         }
         Ok(kept)
     }

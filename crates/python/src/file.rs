@@ -2,7 +2,7 @@
 
 use crate::client::joined;
 use crate::connection::{Cluster, Connection, caller};
-use crate::many::{read_range, write_range};
+use crate::many::{read_far, write_range};
 use crate::memory::{NoPython, Room, copied};
 use crate::{error, view};
 use covey_ninep::tree::{Errno, SetAttr};
@@ -139,7 +139,8 @@ impl File {
     ) -> PyResult<Bound<'py, PyBytes>> {
         let held = self.held(py, access::READ)?;
         let end = offset.saturating_add(count);
-        let pieces = self.ask(py, &held, read_range(held.file(), offset, end))?;
+        let call = read_far(held.connection.fs(), held.file(), offset, end);
+        let pieces = self.ask(py, &held, call)?;
         joined(py, &pieces)
     }
 

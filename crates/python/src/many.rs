@@ -39,6 +39,7 @@ async fn read_one(fs: &Fs, who: &Caller, (path, from, to): Range<'_>) -> Result<
         return Ok(vec![first.slice(from.min(end) as usize..end as usize)]);
     }
     first = first.slice(from.min(had) as usize..);
+    has_memory(end - from)?;
     let rest = read_range(&file, from.max(had), end).await?;
     Ok([vec![first], rest].concat())
 }
@@ -54,6 +55,26 @@ pub async fn read_range(file: &File, mut from: u64, end: u64) -> Result<Vec<Byte
         if data.len() < wanted {
             break;
         }
+    }
+    Ok(pieces)
+}
+
+/// ENOMEM where that much memory cannot be had: files with holes may be larger than any memory.
+fn has_memory(bytes: u64) -> Result<()> {
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let has = Vec::<u8>::new().try_reserve_exact(bytes).is_ok();
+    if has { Ok(()) } else { Err(Errno::from(Errno::ENOMEM).into()) }
+}
+
+/// The same of a file whose size is not known, up to an end that may lie far behind it.
+pub async fn read_far(fs: &Fs, file: &File, from: u64, end: u64) -> Result<Vec<Bytes>> {
+    let near = end.min(from.saturating_add(CHUNK_BYTES));
+    let mut pieces = read_range(file, from, near).await?;
+    let got: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+    if near < end && got == CHUNK_BYTES {
+        let end = end.min(fs.inode(file.id()).await?.size.max(near));
+        has_memory(end - from)?;
+        pieces.append(&mut read_range(file, near, end).await?);
     }
     Ok(pieces)
 }

@@ -123,6 +123,8 @@ def test_what_is_wrong_is_said_before_anything_moves(fs, place, matrix):
         fs.array(f"{place}/huge", (1 << 40, 1 << 40), mode="w+")
     with pytest.raises(ValueError):
         fs.array(path, (-1,))
+    with pytest.raises(TypeError):
+        fs.array(path, (1.5,))
     with pytest.raises(ValueError):
         fs.array(path, (2,), mode="a")
     with pytest.raises(FileNotFoundError):

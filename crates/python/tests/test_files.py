@@ -21,6 +21,8 @@ def test_errors_are_those_of_open_with_the_path_in_them(fs, place):
         (FileNotFoundError, lambda: fs.pipe(f"{place}/none/file", b"x"), f"{place}/none/file"),
         (FileExistsError, lambda: fs.open(f"{place}/file", "xb"), f"{place}/file"),
         (FileExistsError, lambda: fs.mkdir(f"{place}/file"), f"{place}/file"),
+        (FileExistsError, lambda: fs.mkdir("/"), "/"),
+        (FileExistsError, lambda: fs.makedirs("covey://"), "/"),
         (FileExistsError, lambda: fs.pipe(f"{place}/file", b"", mode="create"), f"{place}/file"),
         (NotADirectoryError, lambda: fs.open(f"{place}/file/a", "rb"), f"{place}/file/a"),
         (NotADirectoryError, lambda: fs.rmdir(f"{place}/file"), f"{place}/file"),
@@ -281,6 +283,36 @@ def test_a_child_of_a_fork_has_a_session_of_its_own(fs, place):
         assert file.read() == b"CHILD" + b"from the parent"[5:]
     assert fs.cat(f"{place}/pending") == b"parent's"
     assert fs.exists(f"{place}/child")
+
+
+def test_forks_in_the_midst_of_other_threads_calls(fs, place):
+    fs.pipe({f"{place}/{n}": b"%d" % n for n in range(4)})
+    is_over = threading.Event()
+
+    def work(number):
+        while not is_over.is_set():
+            assert fs.cat(f"{place}/{number}") == b"%d" % number
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        done = [pool.submit(work, number) for number in range(4)]
+        for _ in range(30):
+            child = os.fork()
+            if child == 0:
+                ok = fs.cat_file(f"{place}/1") == b"1"
+                os._exit(0 if ok else 1)
+            assert os.waitpid(child, 0)[1] == 0
+        is_over.set()
+        for one in done:
+            one.result()
+
+
+def test_more_than_memory_holds_is_an_error_at_once(fs, place):
+    with fs.open(f"{place}/holes", "w+b") as file:
+        file.truncate((1 << 63) - 1)
+        for call in [file.read, lambda: fs.cat_file(f"{place}/holes")]:
+            with pytest.raises((OSError, MemoryError), match="[mM]emory"):
+                call()
+        assert fs.cat_file(f"{place}/holes", start=1 << 60, end=(1 << 60) + 3) == b"\0\0\0"
 
 
 def test_a_closed_session_begins_anew(cluster, place):

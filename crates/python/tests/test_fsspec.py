@@ -8,7 +8,7 @@ import covey
 
 
 class Fixtures(abstract.AbstractFixtures):
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def fs(self, cluster):
         # As fsspec tests its own local files.
         return cluster.filesystem(auto_mkdir=True)
