@@ -109,7 +109,8 @@ impl Client {
         let (fs, who) = (connection.fs(), caller());
         let from = connection.ask(py, &old, resolve_parent(fs, &who, old.as_bytes()))?;
         let to = connection.ask(py, &new, resolve_parent(fs, &who, new.as_bytes()))?;
-        connection.ask(py, &old, fs.rename(&who, from.0, &from.1, to.0, &to.1, 0))
+        let renamed = connection.wait(py, fs.rename(&who, from.0, &from.1, to.0, &to.1, 0))?;
+        renamed.map_err(|error| error::between(error, old, new))
     }
 
     /// Makes a symbolic link at a path.

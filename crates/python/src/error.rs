@@ -6,7 +6,7 @@ use covey_ninep::tree::Errno;
 use covey_stripe::client;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 
 /// What the system refused.
 pub struct Failed(std::io::Error);
@@ -35,6 +35,12 @@ pub fn by_errno(py: Python<'_>, errno: &Errno, path: &OsStr) -> PyErr {
         Ok(path) => PyOSError::new_err((errno.code, words, path.unbind())),
         Err(error) => error.into(),
     }
+}
+
+/// The error of a call on two paths.
+pub fn between(error: client::Error, old: OsString, new: OsString) -> PyErr {
+    let errno = Errno::from(error);
+    PyOSError::new_err((errno.code, words(&errno), old, None::<i32>, new))
 }
 
 /// What libc says of the number, and the reason where that says more.

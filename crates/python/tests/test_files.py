@@ -40,6 +40,14 @@ def test_errors_are_those_of_open_with_the_path_in_them(fs, place):
         assert raised.value.errno, raised.value
 
 
+def test_a_rename_that_fails_names_both_paths(fs, place):
+    fs.pipe(f"{place}/file", b"x")
+    fs.mkdir(f"{place}/dir")
+    with pytest.raises(IsADirectoryError) as raised:
+        fs.client.rename(f"{place}/file", f"{place}/dir")
+    assert (raised.value.filename, raised.value.filename2) == (f"{place}/file", f"{place}/dir")
+
+
 def test_a_zero_byte_in_a_name_is_refused(fs, place):
     for call in [fs.cat_file, fs.info, fs.ls, lambda path: fs.open(path, "wb")]:
         with pytest.raises((ValueError, OSError)):
