@@ -14,7 +14,7 @@ fn the_wheel_of_the_python_package_passes_its_tests() {
     tests.env("COVEY", env!("CARGO_BIN_EXE_covey")).env("WHEEL", wheel);
     let done = run_within(tests, Duration::from_secs(300));
     if let Some((_, why)) = done.stderr.split_once("scripts/python: skipped: ") {
-        return skip(why.trim_end().to_owned());
+        return skip(why.trim_end());
     }
     assert!(done.ok, "{done}");
 }
