@@ -83,7 +83,7 @@ pub fn replaced(seed: u64) -> usize {
 
 /// A file whose bytes are on stable storage; some are cut, so that their objects are at a later epoch.
 async fn write(fs: &Fs, rng: &mut Rng, index: u8) -> File {
-    let named = name(&format!("f{index}"));
+    let named = name(format!("f{index}"));
     let made = fs.create(&root(), ROOT, &named, 0o644, Taken::Refuse, access::BOTH).await;
     let (inode, file) = made.expect("nothing is broken");
     let mut content = vec![index + 1; 1 + rng.index(5 * STRIP as usize)];
