@@ -164,6 +164,7 @@ async fn copy_all(
         preserve: args.preserve,
         jobs: args.jobs.into(),
         umask,
+        beside: None,
     };
     let begin = Instant::now();
     let copier = Copier::new(session, context, options, context.output.progress(None));

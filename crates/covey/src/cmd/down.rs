@@ -1,9 +1,9 @@
 //! `covey down`: the embedded cluster of this machine, stopped.
 
-use super::Context;
 use super::cluster::mounts::{self, Unmount};
 use super::cluster::{Cluster, Process};
 use super::ping::servers;
+use super::{Context, job_fs};
 use crate::error::{Error, Result};
 use crate::output::Output;
 use rustix::process::Signal;
@@ -24,19 +24,40 @@ const STOP_WAIT: Duration = Duration::from_secs(10);
 ///     covey down
 ///     covey down io3
 ///     covey down --dir /scratch/c
+///
+/// JOBS
+///
+/// With --job it ends what `covey up --job` has made, and removes it. Run it once on each node:
+///
+///     srun --overlap --ntasks-per-node=1 covey down --job --stage-out /output:output
+///     covey down --job 7                           without copying anything out
+///
+/// A file that is staged out has its name when it is whole and on disk; before that it is called
+/// .covey-part-*. When a stage-out fails on the first node, or is cut off, nothing is removed on any
+/// node and the exit code is 1; the same command tries again. Until then `covey down --job` removes
+/// nothing, unless with --discard. Doing it twice is no error, and goes on where the first was killed.
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
     /// Only these nodes
     #[arg(value_name = "NODE")]
     nodes: Vec<String>,
-    /// Where the cluster lives [default: /var/lib/covey for root, else ~/.local/share/covey]
+    /// Where the cluster lives [default: /var/lib/covey for root, else ~/.local/share/covey]; with
+    /// --job where the job's directory was made [default: $TMPDIR or /tmp]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+    #[command(flatten)]
+    job: job_fs::args::Down,
 }
 
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
+    if args.job.is_meant() {
+        return match args.job.wish(args.dir) {
+            Some(wish) => job_fs::down::run(&wish, context).await,
+            None => Ok(()),
+        };
+    }
     let dir = match args.dir {
         Some(dir) => Some(dir),
         None => Cluster::named_by(context)?,
@@ -74,7 +95,8 @@ pub async fn take_down(cluster: &Cluster, output: &Output) -> Result<()> {
     stop_all(cluster, output).await.map(|_| ())
 }
 
-async fn stop_all(cluster: &Cluster, output: &Output) -> Result<Vec<String>> {
+/// Stops mounts and servers, under the lock; answers which servers.
+pub async fn stop_all(cluster: &Cluster, output: &Output) -> Result<Vec<String>> {
     for (file, process) in mounts::of(cluster) {
         stop_mount(&file, &process, output).await;
     }

@@ -66,7 +66,8 @@ async fn make(session: &Session, path: &[u8], mode: u32) -> Result<()> {
     made.map(|_| ()).cannot(what)
 }
 
-async fn make_all(session: &Session, path: &[u8], above: u32, last: u32) -> Result<()> {
+/// Makes a directory and those above it, if missing.
+pub async fn make_all(session: &Session, path: &[u8], above: u32, last: u32) -> Result<()> {
     let ends: Vec<usize> =
         (1..path.len()).filter(|at| path[*at] == b'/' && path[at - 1] != b'/').collect();
     let trimmed = path.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);

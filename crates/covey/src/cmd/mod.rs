@@ -1,7 +1,8 @@
 //! The commands: one file each, holding an `Args` whose doc comments are the help, and one `run`.
 //!
 //! Files that are no command: `path` finds things in the file system, `cluster` keeps the processes
-//! of the embedded cluster, `copy` moves bytes for `cp` and `cat`.
+//! of the embedded cluster, `copy` moves bytes for `cp` and `cat`, `job_fs` makes the file system of a
+//! job for `up` and `down`.
 
 mod attach;
 mod bench;
@@ -28,6 +29,7 @@ mod genconfig;
 mod http;
 mod init;
 mod job;
+mod job_fs;
 mod key;
 mod keygen;
 mod kill;

@@ -1,6 +1,7 @@
 //! `covey up`: the embedded cluster of this machine, started.
 
 use super::cluster::{Cluster, Daemon, Made, Process, Shape, make, mounts, spawn};
+use super::job_fs::{self, args::Shared};
 use super::{Context, mount};
 use crate::config::{Config, Node, Role, parse_strip};
 use crate::error::{Cannot, Error, Kind, Result};
@@ -36,6 +37,23 @@ const START_WAIT: Duration = Duration::from_secs(20);
 /// one.
 ///
 /// For several machines see `covey genconfig`.
+///
+/// JOBS
+///
+/// With --job it makes a file system of the nodes of a job, for as long as the job lasts. Run it
+/// once on each node, by whatever starts programs there:
+///
+///     srun --overlap --ntasks-per-node=1 covey up --job --foreground --mount /tmp/fs &
+///     covey up --job --stage-in input:/input      returns when all of it is up
+///     srun ./work /tmp/fs
+///     srun --overlap --ntasks-per-node=1 covey down --job --stage-out /output:output
+///
+///     pdsh -w node[1-4] covey up --job 7 --nodes node[1-4] --mount /tmp/fs
+///
+/// Each node is an I/O server in a directory of its own disk, covey-job-ID-UID-NODE in --dir
+/// [default: $TMPDIR or /tmp]; the first has the metadata too. Servers run as you, and only you
+/// and root reach them. Doing it twice is no error: what died is started again with its files.
+/// Only `covey down --job` removes anything.
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -43,7 +61,8 @@ pub struct Args {
     #[arg(short = 'n', value_name = "IO_SERVERS",
           value_parser = clap::value_parser!(u16).range(1..=256))]
     io_servers: Option<u16>,
-    /// Where the cluster lives [default: /var/lib/covey for root, else ~/.local/share/covey]
+    /// Where the cluster lives [default: /var/lib/covey for root, else ~/.local/share/covey]; with
+    /// --job where the job's directory is made
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Mount the file system there too; where that fails, the servers run on and the exit code is 1
@@ -63,10 +82,15 @@ pub struct Args {
     /// Stay in the foreground, and take the cluster down at SIGINT or SIGTERM
     #[arg(long)]
     foreground: bool,
+    #[command(flatten)]
+    job: job_fs::args::Up,
 }
 
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
+    if args.job.is_meant() {
+        return run_job(args, context).await;
+    }
     let dir = match &args.dir {
         Some(dir) => Some(dir.clone()),
         None => Cluster::named_by(context)?,
@@ -103,6 +127,20 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         context.output.tell(&error);
     }
     stay(&cluster, &config, context).await
+}
+
+async fn run_job(args: Args, context: &Context) -> Result<()> {
+    let shared = Shared {
+        dir: args.dir,
+        mount: args.mount,
+        consistency: args.consistency.unwrap_or_default(),
+        strip_bytes: args.strip,
+        foreground: args.foreground,
+    };
+    match args.job.wish(shared) {
+        Some(wish) => job_fs::up::run(&wish, context).await,
+        None => Ok(()),
+    }
 }
 
 /// The cluster, and the names of the nodes that this call started.
@@ -183,7 +221,8 @@ fn start_node(cluster: &Cluster, config: &Config, node: &Node) -> Result<Daemon>
     Ok(daemon)
 }
 
-async fn wait_for(config: &Config, node: &Node, mut daemon: Option<&mut Daemon>) -> Result<()> {
+/// Waits until a server answers, or says why it ended.
+pub async fn wait_for(config: &Config, node: &Node, mut daemon: Option<&mut Daemon>) -> Result<()> {
     let begin = Instant::now();
     loop {
         let ping = covey_cluster::reach::ping(config, &node.name);

@@ -4,6 +4,7 @@
 extern crate covey_harness_macro;
 
 mod foreign;
+mod job_fs;
 mod keys;
 mod lifetimes;
 mod mpi;

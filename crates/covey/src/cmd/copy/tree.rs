@@ -16,13 +16,14 @@ use covey_wire::Payload;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use indicatif::ProgressBar;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// How to copy.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Directories too.
     pub recursive: bool,
@@ -32,6 +33,8 @@ pub struct Options {
     pub jobs: usize,
     /// Bits that new files do not get.
     pub umask: u32,
+    /// Files of this machine get other names, which this keeps apart, until they are whole and durable.
+    pub beside: Option<String>,
 }
 
 /// A file on either side.
@@ -73,6 +76,8 @@ pub struct Copier<'a> {
     unseen: Cell<usize>,
     /// Directories that get their attributes when everything is in them.
     unfinished: RefCell<Vec<(Made, Meta)>>,
+    /// Directories of this machine whose names are to be made durable.
+    renamed_in: RefCell<BTreeSet<PathBuf>>,
 }
 
 /// A directory of ours.
@@ -101,6 +106,7 @@ impl<'a> Copier<'a> {
             bytes,
             unseen,
             unfinished: RefCell::default(),
+            renamed_in: RefCell::default(),
         }
     }
 
@@ -127,6 +133,23 @@ impl<'a> Copier<'a> {
             if let Err(error) = self.finish_dir(&made, &meta).await {
                 self.bar.suspend(|| failures.tell(&error, self.context));
             }
+        }
+    }
+
+    /// Makes the names of what was written beside durable.
+    pub async fn sync_names(&self) -> Result<()> {
+        for dir in self.renamed_in.take() {
+            let opened = dir.clone();
+            let synced = local::blocking(move || std::fs::File::open(opened)?.sync_all()).await;
+            synced.cannot(|| format!("make the names in {} durable", dir.display()))?;
+        }
+        Ok(())
+    }
+
+    fn has_changed(&self, to: &Place) {
+        if let (Place::Local(path), Some(_)) = (to, &self.options.beside) {
+            let dir = path.parent().unwrap_or(std::path::Path::new("/"));
+            self.renamed_in.borrow_mut().insert(dir.to_path_buf());
         }
     }
 
@@ -187,7 +210,8 @@ impl<'a> Copier<'a> {
         let source = self.source(job).await?;
         let mode = meta.permissions() & !self.options.umask & 0o777;
         let small = source.small(meta.size, meta.is_sparse).await?;
-        let sink = self.sink(job, mode, meta, small.clone()).await?;
+        let part = self.part(job);
+        let sink = self.sink(part.as_ref().unwrap_or(job), mode, meta, small.clone()).await?;
         let bytes = match &source {
             _ if !small.is_empty() => {
                 self.bar.inc(small.len() as u64);
@@ -204,9 +228,19 @@ impl<'a> Copier<'a> {
         if self.options.preserve {
             self.preserve(&sink, meta).await?;
         }
+        if let (Some(part), Sink::Local { file, .. }) = (&part, &sink) {
+            local::settle(file.clone(), &part.to, &job.to, meta.size).await?;
+            self.has_changed(&job.to);
+        }
         self.bytes.set(self.bytes.get() + bytes);
         self.context.output.detail(format!("{} -> {}", job.from, job.to));
         Ok(())
+    }
+
+    /// The same job with another name at its end, where files are written beside.
+    fn part(&self, job: &Job) -> Option<Job> {
+        let (Place::Local(path), Some(tag)) = (&job.to, &self.options.beside) else { return None };
+        Some(Job { to: Place::Local(local::beside(path, tag)), ..job.clone() })
     }
 
     async fn source(&self, job: &Job) -> Result<Source> {
@@ -236,7 +270,10 @@ impl<'a> Copier<'a> {
         let name = job.to.to_string();
         let sink = match &job.to {
             Place::Local(path) => {
-                let file = local::create(path, mode, meta.identity).await?;
+                let file = match self.options.beside {
+                    Some(_) => local::create_anew(path, mode).await?,
+                    None => local::create(path, mode, meta.identity).await?,
+                };
                 Sink::Local { file: Arc::new(file), name }
             }
             Place::Covey { path, dir, name: entry } => {
@@ -323,7 +360,9 @@ impl<'a> Copier<'a> {
                     local_symlink(&path, &meta.target)?;
                     if preserve { meta.set_local_link(&path, is_root()) } else { Ok(()) }
                 };
-                local::blocking(make).await.cannot(what)
+                local::blocking(make).await.cannot(what)?;
+                self.has_changed(&job.to);
+                Ok(())
             }
             Place::Covey { dir, name, .. } => {
                 let (fs, who) = (&self.session.fs, &self.session.who);
@@ -407,6 +446,7 @@ impl<'a> Copier<'a> {
             Place::Local(path) => {
                 let dir = path.clone();
                 local::blocking(move || local_mkdir(&dir, mode)).await.cannot(what)?;
+                self.has_changed(to);
                 Ok(Made::Local(path.clone()))
             }
             Place::Covey { path, dir, name } => {

@@ -1,0 +1,116 @@
+//! The options of `covey up` and `covey down` that are about jobs.
+
+use super::plan::Source;
+use super::stage::Spec;
+use super::{down, up};
+use covey_stripe::ops::Consistency;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Of `covey up`.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "The file system of a job")]
+pub struct Up {
+    /// Make this node's part of a job's file system [default ID: SLURM_JOB_ID or PBS_JOBID]
+    #[arg(long, value_name = "ID", num_args = 0..=1, default_missing_value = "",
+          conflicts_with_all = ["io_servers", "tcp"])]
+    job: Option<String>,
+    /// The job's nodes, such as `node[1-4,7]`; the first keeps the metadata [default:
+    /// SLURM_JOB_NODELIST or PBS_NODEFILE, in a lab all its nodes]
+    #[arg(long, value_name = "HOSTS", requires = "job", conflicts_with = "nodefile")]
+    nodes: Option<String>,
+    /// A file with one node on each line
+    #[arg(long, value_name = "FILE", requires = "job")]
+    nodefile: Option<PathBuf>,
+    /// Copy SRC to DST of the file system when all nodes are up; may be repeated. The first node
+    /// does it
+    #[arg(long, value_name = "SRC:DST", requires = "job", value_parser = Spec::inward)]
+    stage_in: Vec<Spec>,
+    /// A key that every node of the job can read and nobody else [default: one is made in
+    /// ~/.cache/covey, which all nodes must share]
+    #[arg(long, value_name = "FILE", requires = "job")]
+    key_file: Option<PathBuf>,
+    /// TCP port of the servers, the same on every node [default: follows from the ID]
+    #[arg(long, value_name = "PORT", requires = "job", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+    /// How long to wait for other nodes; 0 waits for none
+    #[arg(long, value_name = "SECONDS", requires = "job", default_value_t = 60)]
+    wait: u64,
+}
+
+/// Options that jobs share with clusters of one machine.
+pub struct Shared {
+    /// `--dir`.
+    pub dir: Option<PathBuf>,
+    /// `--mount`.
+    pub mount: Option<PathBuf>,
+    /// `--consistency`.
+    pub consistency: Consistency,
+    /// `--strip`.
+    pub strip_bytes: Option<u32>,
+    /// `--foreground`.
+    pub foreground: bool,
+}
+
+impl Up {
+    /// What was asked for, where it is about a job.
+    pub fn wish(self, shared: Shared) -> Option<up::Wish> {
+        Some(up::Wish {
+            job: self.job?,
+            source: Source { list: self.nodes, file: self.nodefile },
+            parent: shared.dir,
+            port: self.port,
+            strip_bytes: shared.strip_bytes,
+            key_file: self.key_file,
+            mount: shared.mount,
+            consistency: shared.consistency,
+            stage_in: self.stage_in,
+            wait: Duration::from_secs(self.wait),
+            foreground: shared.foreground,
+        })
+    }
+
+    /// Whether it is about a job.
+    pub fn is_meant(&self) -> bool {
+        self.job.is_some()
+    }
+}
+
+/// Of `covey down`.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "The file system of a job")]
+pub struct Down {
+    /// Stop this node's part of a job's file system and remove it [default ID: SLURM_JOB_ID or
+    /// PBS_JOBID]
+    #[arg(long, value_name = "ID", num_args = 0..=1, default_missing_value = "",
+          conflicts_with = "nodes")]
+    job: Option<String>,
+    /// Before that, copy SRC of the file system to DST; may be repeated. The first node does it,
+    /// and the others wait for it
+    #[arg(long, value_name = "SRC:DST", requires = "job", value_parser = Spec::outward)]
+    stage_out: Vec<Spec>,
+    /// Only stop it: `covey up --job` starts it again with its files
+    #[arg(long, requires = "job", conflicts_with = "stage_out")]
+    keep: bool,
+    /// Remove it also where a stage-out has failed
+    #[arg(long, requires = "job", conflicts_with_all = ["keep", "stage_out"])]
+    discard: bool,
+}
+
+impl Down {
+    /// What was asked for, where it is about a job.
+    pub fn wish(self, dir: Option<PathBuf>) -> Option<down::Wish> {
+        Some(down::Wish {
+            job: self.job?,
+            parent: dir,
+            stage_out: self.stage_out,
+            keep: self.keep,
+            discard: self.discard,
+        })
+    }
+
+    /// Whether it is about a job.
+    pub fn is_meant(&self) -> bool {
+        self.job.is_some()
+    }
+}

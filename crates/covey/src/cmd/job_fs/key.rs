@@ -1,0 +1,58 @@
+//! How the same key reaches every node of a job: by a file, never on a command line.
+//!
+//! Without --key-file it is one in the user's home, which nodes of a job share. Whichever node comes first makes it, and
+//! the first node of the list removes it when all have taken their copies.
+
+use crate::cmd::keygen::write_new;
+use crate::config::random_hex;
+use crate::error::{Cannot, Error, Result};
+use std::fs::{self, DirBuilder, File};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Where the key of a job is in the user's home.
+pub fn shared_file(job: &str) -> Result<PathBuf> {
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    let home = home.ok_or_else(|| {
+        Error::user("cannot choose a place for the job's key: HOME is not set")
+            .hint("--key-file FILE names a key that every node of the job can read")
+    })?;
+    Ok(home.join(".cache/covey").join(format!("job-{job}.key")))
+}
+
+/// Makes the shared file unless another node has; the file appears whole.
+pub fn make_shared(file: &Path) -> Result<()> {
+    if file.exists() {
+        return Ok(());
+    }
+    let what = || format!("write {}", file.display());
+    let dir = file.parent().unwrap_or(Path::new("/"));
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).cannot(what)?;
+    let mine = dir.join(format!("key-{}", random_hex(8)?));
+    write_new(&mine)?;
+    let linked = fs::hard_link(&mine, file);
+    let _ = fs::remove_file(&mine);
+    match linked {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error).cannot(what),
+        _ => Ok(()),
+    }
+}
+
+/// Copies the key to this node's directory. The file must be of this user or root, and nobody else's to read.
+pub fn take(from: &Path, to: &Path) -> Result<()> {
+    let what = || format!("read the key {}", from.display());
+    let key = fs::read(from).cannot(what)?;
+    let meta = fs::metadata(from).cannot(what)?;
+    let own = rustix::process::geteuid().as_raw();
+    if meta.mode() & 0o077 != 0 || (meta.uid() != own && meta.uid() != 0) {
+        return Err(Error::user(format!(
+            "cannot use the key {}: other users may read it, or it is theirs",
+            from.display()
+        ))
+        .hint(format!("chmod 600 {}", from.display())));
+    }
+    let what = || format!("write {}", to.display());
+    let mut out = File::options().write(true).create_new(true).mode(0o600).open(to).cannot(what)?;
+    out.write_all(&key).and_then(|()| out.sync_all()).cannot(what)
+}

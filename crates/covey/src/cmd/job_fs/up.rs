@@ -1,0 +1,381 @@
+//! `covey up --job`: this node's part of a job's file system.
+
+use super::place::{self, JobDir, Record};
+use super::plan::{Plan, Source, job_id};
+use super::stage::{self, Spec};
+use super::{key, notes};
+use crate::cmd::cluster::{Process, mounts, spawn};
+use crate::cmd::{Context, Session, mount, up};
+use crate::config::{Config, load, render};
+use crate::error::{Cannot, Error, Result};
+use crate::output::counted;
+use covey_io::os::directory::write_durably;
+use covey_stripe::ops::Consistency;
+use futures_util::future::join_all;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What was asked for.
+pub struct Wish {
+    /// The job, or nothing for the batch system's.
+    pub job: String,
+    /// Its nodes.
+    pub source: Source,
+    /// Where the job's directory is made.
+    pub parent: Option<PathBuf>,
+    /// The port of every server.
+    pub port: Option<u16>,
+    /// Strip size in bytes.
+    pub strip_bytes: Option<u32>,
+    /// A key that all nodes see.
+    pub key_file: Option<PathBuf>,
+    /// Where to mount.
+    pub mount: Option<PathBuf>,
+    /// The mount's mode.
+    pub consistency: Consistency,
+    /// What to copy in.
+    pub stage_in: Vec<Spec>,
+    /// How long the other nodes are waited for.
+    pub wait: Duration,
+    /// Stay until a signal.
+    pub foreground: bool,
+}
+
+/// Runs the command.
+pub async fn run(wish: &Wish, context: &Context) -> Result<()> {
+    let plan = Plan::new(job_id(&wish.job)?, &wish.source, wish.port)?;
+    let dir = JobDir::of(wish.parent.as_deref(), &plan.job, &plan.me)?;
+    let mountpoint = wish.mount.as_deref().map(mounts::place_of).transpose()?;
+    let (config, started) = start(wish, &plan, &dir, context).await?;
+    warn_of_step(wish, started, context);
+    wait_for_others(&plan, &config, wish.wait).await?;
+    // Whoever waits no longer for nodes that have no key yet would leave them without.
+    if plan.is_first()
+        && !wish.wait.is_zero()
+        && let Some(shared) = dir.record().and_then(|record| record.shared_key)
+    {
+        let _ = std::fs::remove_file(shared);
+    }
+    if let Some(mountpoint) = &mountpoint {
+        mount_at(wish, &dir, &config, mountpoint, context).await?;
+    }
+    if !wish.wait.is_zero() {
+        let session = of(&config, context).session().await?;
+        let result = meet(wish, &plan, &session).await;
+        session.close(result).await?;
+    }
+    if plan.is_first() {
+        stage_in(wish, &dir, &config, context).await?;
+    }
+    tell(&plan, &dir, &config, started, mountpoint.as_deref(), context)?;
+    if wish.foreground { stay(&dir, &plan, context).await } else { Ok(()) }
+}
+
+/// Makes what is missing of this node's part, and starts its server unless it runs.
+async fn start(
+    wish: &Wish,
+    plan: &Plan,
+    dir: &JobDir,
+    context: &Context,
+) -> Result<(Config, bool)> {
+    let _lock = loop {
+        dir.make()?;
+        if let Some(lock) = dir.lock(&context.output).await? {
+            break lock;
+        }
+    };
+    same_job(dir, plan)?;
+    dir.make_inner()?;
+    let config = if dir.cluster.exists() {
+        load(&dir.cluster.config_file())?
+    } else {
+        dir.end_strays().await?;
+        format(wish, plan, dir).await?
+    };
+    let node = config.node(&plan.me)?;
+    if dir.cluster.process(&plan.me).is_some() {
+        return Ok((config, false));
+    }
+    // One that no pid file names would hold the store and the port.
+    dir.end_strays().await?;
+    let arguments: [OsString; 6] = [
+        "--config".into(),
+        config.file.clone().into(),
+        "serve".into(),
+        "--node".into(),
+        plan.me.clone().into(),
+        "--detached".into(),
+    ];
+    let mut daemon = spawn(&arguments, &dir.cluster.log_file(&plan.me), None)?;
+    if let Err(error) = daemon.process.write(&dir.cluster.pid_file(&plan.me)) {
+        daemon.kill();
+        return Err(error).cannot(|| format!("write {}", dir.cluster.pid_file(&plan.me).display()));
+    }
+    up::wait_for(&config, node, Some(&mut daemon))
+        .await
+        .map_err(|error| error.hint("--port N, on every node alike, chooses another port"))?;
+    Ok((config, true))
+}
+
+/// Refuses what another job of the same name has left, or another list of nodes.
+fn same_job(dir: &JobDir, plan: &Plan) -> Result<()> {
+    let Some(record) = dir.record() else {
+        return dir.set_record(&Record {
+            job: plan.job.clone(),
+            host: place::host(),
+            node: plan.me.clone(),
+            nodes: plan.nodes.clone(),
+            shared_key: None,
+            made_for_mounts: Vec::new(),
+        });
+    };
+    let differs = |what: String| {
+        let place = dir.path().display();
+        Err(Error::user(format!("cannot start job {} in {place}: {what}", plan.job))
+            .hint(format!("`covey down --job {}` removes what is there", plan.job))
+            .hint("a job of another name has a directory of its own"))
+    };
+    if record.job != plan.job || record.host != place::host() {
+        return differs(format!("it is that of job {} on {}", record.job, record.host));
+    }
+    if record.nodes != plan.nodes {
+        return differs(format!("it was made for the nodes {}", record.nodes.join(",")));
+    }
+    Ok(())
+}
+
+/// The configuration gets its name when the store is formatted: without it nothing was ever kept here.
+async fn format(wish: &Wish, plan: &Plan, dir: &JobDir) -> Result<Config> {
+    dir.remove_unfinished()?;
+    dir.make_inner()?;
+    let own = dir.path().join("key");
+    match &wish.key_file {
+        Some(file) => key::take(file, &own)?,
+        None => {
+            let shared = key::shared_file(&plan.job)?;
+            if let Some(record) = dir.record() {
+                dir.set_record(&Record { shared_key: Some(shared.clone()), ..record })?;
+            }
+            key::make_shared(&shared)?;
+            key::take(&shared, &own)?;
+        }
+    }
+    let config = plan.config(dir, wish.strip_bytes)?;
+    covey_serve::init(&config, &plan.me)
+        .await
+        .cannot(|| format!("format the store of {}", plan.me))?;
+    let file = dir.cluster.config_file();
+    write_durably(&dir.path().join("covey.toml.new"), &file, render(&config).as_bytes())
+        .cannot(|| format!("write {}", file.display()))?;
+    load(&file)
+}
+
+/// A step of Slurm ends what it has started when its command ends.
+fn warn_of_step(wish: &Wish, started: bool, context: &Context) {
+    let is_step = std::env::var("SLURM_STEP_ID")
+        .is_ok_and(|step| step.parse::<u32>().is_ok_and(|step| step < 0xffff_fff0));
+    if started && is_step && !wish.foreground {
+        context.output.say(
+            "this is a step of Slurm, which may end the server together with it: \
+             `srun ... covey up --job --foreground &` keeps it",
+        );
+    }
+}
+
+/// The first node waits for all, the others for the first.
+async fn wait_for_others(plan: &Plan, config: &Config, limit: Duration) -> Result<()> {
+    let meta = config.meta().name.clone();
+    let mut missing: Vec<String> = if plan.is_first() { plan.nodes.clone() } else { vec![meta] };
+    let (begin, mut why) = (Instant::now(), String::new());
+    while !limit.is_zero() {
+        let asked = missing.iter().map(|name| async move {
+            let ping = covey_cluster::reach::ping(config, name);
+            match tokio::time::timeout(Duration::from_secs(3), ping).await {
+                Ok(Ok(_)) => None,
+                Ok(Err(error)) => Some((name.clone(), format!("{error:#}"))),
+                Err(_) => Some((name.clone(), "no answer within 3 s".to_string())),
+            }
+        });
+        let silent: Vec<_> = join_all(asked).await.into_iter().flatten().collect();
+        if let Some((_, reason)) = silent.first() {
+            why.clone_from(reason);
+        }
+        missing = silent.into_iter().map(|(name, _)| name).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        if begin.elapsed() > limit {
+            return Err(not_all(plan, &missing, limit, &why));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
+fn not_all(plan: &Plan, missing: &[String], limit: Duration, why: &str) -> Error {
+    Error::work(format!(
+        "cannot reach {} of job {} within {} s: {why}",
+        missing.join(", "),
+        plan.job,
+        limit.as_secs()
+    ))
+    .hint("the command must run on each node; this node's server goes on: the same command waits again")
+    .hint("nodes that see different files at ~/.cache/covey have different keys: --key-file FILE names one for all")
+    .hint(format!("`covey down --job {}` on each node ends it", plan.job))
+}
+
+/// Servers that answer are not enough: a program that starts now wants its mount.
+async fn meet(wish: &Wish, plan: &Plan, session: &Session) -> Result<()> {
+    if !plan.is_first() {
+        return notes::say_ready(session, &plan.me).await;
+    }
+    let missing = notes::wait_ready(session, &plan.nodes[1..], wish.wait).await?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let why = "its server answers, but the command there has not come to its end";
+    Err(not_all(plan, &missing, wish.wait, why))
+}
+
+async fn mount_at(
+    wish: &Wish,
+    dir: &JobDir,
+    config: &Config,
+    mountpoint: &Path,
+    context: &Context,
+) -> Result<()> {
+    let Some(_lock) = dir.lock(&context.output).await? else { return Ok(()) };
+    if mounts::kind_at(mountpoint).is_some_and(|kind| kind == mount::KIND) {
+        return mounted_by_us(dir, mountpoint);
+    }
+    if let Some(mut record) = dir.record()
+        && !mountpoint.exists()
+        && !record.made_for_mounts.iter().any(|made| made == mountpoint)
+    {
+        record.made_for_mounts.push(mountpoint.to_path_buf());
+        dir.set_record(&record)?;
+    }
+    let how = mount::Wish::in_mode(wish.consistency);
+    mount::in_background(config, mountpoint, &how)
+        .await
+        .map_err(|error| error.hint("the server runs; the same command tries again"))
+}
+
+/// Another job's mount there would be taken for this one's.
+fn mounted_by_us(dir: &JobDir, mountpoint: &Path) -> Result<()> {
+    let is_alive = |process: Process| process.is_alive();
+    let file = mounts::pid_file(&dir.cluster, mountpoint);
+    if Process::read(&file).is_some_and(is_alive) {
+        return Ok(());
+    }
+    let place = mountpoint.display();
+    Err(Error::user(format!("cannot mount at {place}: something else of Covey is mounted there"))
+        .hint(format!("`covey umount {place}` unmounts it; or choose another directory")))
+}
+
+/// Copies in what has not been copied in yet.
+async fn stage_in(wish: &Wish, dir: &JobDir, config: &Config, context: &Context) -> Result<()> {
+    const DONE: &str = "staged-in";
+    if wish.stage_in.is_empty() {
+        return Ok(());
+    }
+    let Some(_lock) = dir.lock(&context.output).await? else { return Ok(()) };
+    let inside = of(config, context);
+    let session = inside.session().await?;
+    let staged = async {
+        for spec in &wish.stage_in {
+            let mut done = dir.read(DONE).unwrap_or_default();
+            let line = spec.line();
+            if done.windows(line.len()).any(|known| known == line) {
+                continue;
+            }
+            stage::copy_in(&session, spec, context).await?;
+            done.extend(line);
+            dir.put(DONE, &done)?;
+        }
+        Ok(())
+    };
+    let result = staged.await;
+    session.close(result).await
+}
+
+/// The job's file system, for commands that are run by this one.
+pub fn of(config: &Config, context: &Context) -> Context {
+    Context { config_file: Some(config.file.clone()), output: context.output }
+}
+
+fn tell(
+    plan: &Plan,
+    dir: &JobDir,
+    config: &Config,
+    started: bool,
+    mountpoint: Option<&Path>,
+    context: &Context,
+) -> Result<()> {
+    let pid = dir.cluster.process(&plan.me).map(|process| process.pid);
+    let value = serde_json::json!({
+        "job": plan.job, "dir": dir.path(), "config": config.file, "nodes": plan.nodes,
+        "node": plan.me, "first": plan.is_first(), "pid": pid, "port": plan.port,
+        "started": started, "mount": mountpoint,
+    });
+    context.output.result(&value, |out| {
+        use std::io::Write;
+        let what = if started { "is up" } else { "was up already" };
+        let nodes = counted(plan.nodes.len() as u64, "node");
+        let (job, me, at) = (&plan.job, &plan.me, dir.path().display());
+        writeln!(out, "job {job} {what} on {me}, one of {nodes}, in {at}")?;
+        if let Some(mountpoint) = mountpoint {
+            writeln!(out, "mounted at {}", mountpoint.display())?;
+        }
+        if plan.is_first() {
+            writeln!(out, "\ntry:\n  export COVEY_CONFIG={}", config.file.display())?;
+            writeln!(out, "  covey ls /")?;
+            writeln!(out, "  covey down --job {job}    on each node")?;
+        }
+        Ok(())
+    })
+}
+
+/// In the foreground: until `covey down --job`, a signal or the server's death. What is in it stays: only
+/// `covey down --job` removes anything.
+async fn stay(dir: &JobDir, plan: &Plan, context: &Context) -> Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate()).cannot(|| "wait for signals")?;
+    let mut interrupt = signal(SignalKind::interrupt()).cannot(|| "wait for signals")?;
+    tokio::select! {
+        _ = terminate.recv() => stop(dir, context).await,
+        _ = interrupt.recv() => stop(dir, context).await,
+        died = server_ends(dir, plan) => match died {
+            false => Ok(()),
+            true => {
+                let log = dir.cluster.log_file(&plan.me);
+                let tail = crate::cmd::cluster::log_tail(&log, 0);
+                Err(Error::work(format!("cannot go on: the server of {} has died; the end of its \
+                     log:\n{tail}", plan.me)).hint("`covey up --job` again starts it with its data"))
+            }
+        },
+    }
+}
+
+async fn stop(dir: &JobDir, context: &Context) -> Result<()> {
+    let Some(_lock) = dir.lock(&context.output).await? else { return Ok(()) };
+    crate::cmd::down::stop_all(&dir.cluster, &context.output).await.map(|_| ())
+}
+
+/// Whether it died; false when it was stopped, which takes its pid file away.
+async fn server_ends(dir: &JobDir, plan: &Plan) -> bool {
+    let file = dir.cluster.pid_file(&plan.me);
+    loop {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        match Process::read(&file) {
+            None => return false,
+            Some(process) if !process.is_alive() => {
+                // `covey down` removes the pid file just after the end: give it the time.
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                return file.exists();
+            }
+            Some(_) => {}
+        }
+    }
+}

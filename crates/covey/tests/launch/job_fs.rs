@@ -1,0 +1,348 @@
+//! The file system of a job in nodes of a lab: made, filled, emptied, and killed at any moment of that.
+
+use crate::support::lab::Lab;
+use crate::support::{Finished, covey, is_root, run, skip};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const COVEY: &str = env!("CARGO_BIN_EXE_covey");
+const NODES: [&str; 4] = ["n1", "n2", "n3", "n4"];
+
+/// A lab, with a home and a disk that its nodes share.
+struct Site {
+    lab: Lab,
+    scratch: tempfile::TempDir,
+}
+
+impl Site {
+    fn new(name: &str) -> Option<Site> {
+        if !is_root() {
+            skip("needs root, to look into the stores of a lab");
+            return None;
+        }
+        let lab = Lab::up(name, &["4", "--link", "loopback"])?;
+        let site = Site { lab, scratch: tempfile::tempdir().unwrap() };
+        for name in ["home", "disk", "results"] {
+            fs::create_dir(site.path(name)).unwrap();
+        }
+        make_tree(&site.path("in put"));
+        Some(site)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    /// A command on a node, which ends when it is killed.
+    fn command(&self, node: &str, words: &[&str]) -> Command {
+        let mut command = covey();
+        command.args(["lab", "exec", "--name", self.lab.name(), node, "--", COVEY]).args(words);
+        command.env("HOME", self.path("home")).env("TMPDIR", self.path("disk"));
+        command.env_remove("SLURM_JOB_ID").env_remove("SLURM_JOB_NODELIST");
+        command.current_dir(self.scratch.path());
+        command
+    }
+
+    fn on(&self, node: &str, words: &[&str]) -> Finished {
+        run(self.command(node, words))
+    }
+
+    /// A command on all nodes at once, as srun would start it.
+    fn on_all(&self, words: &[&str]) -> Vec<Finished> {
+        let commands = NODES.map(|node| self.command(node, words));
+        std::thread::scope(|scope| {
+            let threads = commands.map(|command| scope.spawn(|| run(command)));
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    /// The same, with one of them killed after some time.
+    fn on_all_but_one_is_killed(&self, words: &[&str], victim: usize, after: Duration) {
+        let start = |node: &&str| -> Child {
+            let mut command = self.command(node, words);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            command.spawn().unwrap()
+        };
+        let mut children: Vec<Child> = NODES.iter().map(start).collect();
+        std::thread::sleep(after);
+        let _ = children[victim].kill();
+        // The others would wait for it for as long as they may.
+        std::thread::sleep(Duration::from_millis(100));
+        for child in &mut children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    fn dir(&self, job: &str, node: &str) -> PathBuf {
+        self.path("disk").join(format!("covey-job-{job}-0-{node}"))
+    }
+
+    /// A command on the job's file system.
+    fn covey(&self, job: &str, node: &str, words: &[&str]) -> Finished {
+        let config = self.dir(job, node).join("covey.toml");
+        self.on(node, &[&["--config", config.to_str().unwrap()], words].concat())
+    }
+
+    /// No process, directory, key or half a file.
+    fn nothing_is_left(&self) {
+        let names = |dir: &Path| -> Vec<String> {
+            let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+        };
+        assert_eq!(names(&self.path("disk")), [""; 0]);
+        assert_eq!(names(&self.path("home/.cache/covey")), [""; 0]);
+        assert_eq!(processes(&self.path("disk")), [""; 0]);
+    }
+}
+
+/// Command lines that name something below a directory.
+fn processes(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    lines.filter(|line| line.contains(&format!("{}/", dir.display()))).collect()
+}
+
+/// Files of all sizes that matter: none, with the metadata, on one server, striped; names with blanks; a link.
+fn make_tree(dir: &Path) {
+    fs::create_dir_all(dir.join("sub dir/deep")).unwrap();
+    for (name, bytes) in [
+        ("empty", 0),
+        ("a b", 100),
+        ("sub dir/in line", 12_000),
+        ("sub dir/deep/one", 300_000),
+        ("striped", 5 << 20),
+    ] {
+        let mut word = covey_wire::fnv1a(name.as_bytes());
+        let content: Vec<u8> = (0..bytes)
+            .map(|_| {
+                word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (word >> 56) as u8
+            })
+            .collect();
+        fs::write(dir.join(name), content).unwrap();
+    }
+    symlink("sub dir/deep/one", dir.join("link")).unwrap();
+}
+
+/// Whether each file that has its name is whole; with `all`, that none is missing.
+fn check(found: &Path, wanted: &Path, all: bool) {
+    for entry in fs::read_dir(wanted).unwrap().map(Result::unwrap) {
+        let (wanted, found) = (entry.path(), found.join(entry.file_name()));
+        if found.symlink_metadata().is_err() {
+            assert!(!all, "{} is missing", found.display());
+        } else if entry.file_type().unwrap().is_dir() {
+            check(&found, &wanted, all);
+        } else if entry.file_type().unwrap().is_symlink() {
+            assert_eq!(fs::read_link(&found).unwrap(), fs::read_link(&wanted).unwrap());
+        } else {
+            assert!(fs::read(&found).unwrap() == fs::read(&wanted).unwrap(), "{}", found.display());
+        }
+    }
+    if all {
+        let count = |dir: &Path| fs::read_dir(dir).unwrap().count();
+        assert_eq!(count(found), count(wanted), "{} has more", found.display());
+    }
+}
+
+#[track_caller]
+fn all_ok(done: &[Finished]) {
+    done.iter().for_each(|done| assert!(done.ok, "{done}"));
+}
+
+/// What a cycle does to the job.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fate {
+    Good,
+    /// `up` is killed, then done again, or not.
+    UpKilled {
+        again: bool,
+    },
+    /// `down` is killed, then done again.
+    DownKilled,
+    /// A server is killed before the stage-out.
+    ServerKilled,
+}
+
+fn fate(random: u64) -> Fate {
+    match random % 10 {
+        0..4 => Fate::Good,
+        4 | 5 => Fate::UpKilled { again: random & 1024 == 0 },
+        6..9 => Fate::DownKilled,
+        _ => Fate::ServerKilled,
+    }
+}
+
+/// COVEY_JOB_CYCLES=200 runs it at full length, COVEY_JOB_SEED chooses another course.
+#[test]
+fn jobs_come_and_go_and_what_was_staged_out_is_whole() {
+    let Some(site) = Site::new("jobs") else { return };
+    let number =
+        |name: &str, usual| std::env::var(name).map_or(usual, |text| text.parse().unwrap());
+    let (cycles, seed) = (number("COVEY_JOB_CYCLES", 8), number("COVEY_JOB_SEED", 21));
+    for cycle in 0..cycles {
+        let random = covey_wire::fnv1a(format!("{seed} {cycle}").as_bytes()).rotate_left(29);
+        // The first ones have each fate once.
+        let random = if cycle < 10 { random / 10 * 10 + (cycle * 7 + 3) % 10 } else { random };
+        println!("cycle {cycle} of seed {seed}: {:?}", fate(random));
+        one_cycle(&site, &cycle.to_string(), random);
+        site.nothing_is_left();
+    }
+}
+
+fn one_cycle(site: &Site, job: &str, random: u64) {
+    let (fate, victim) = (fate(random), (random >> 20) as usize % NODES.len());
+    let after = Duration::from_millis((random >> 32) % 400);
+    let mut up = vec!["up", "--job", job, "--stage-in", "in put:/in"];
+    if random & 2048 == 0 && crate::support::no_fuse().is_none() {
+        up.extend(["--mount", "/mnt"]);
+    }
+    let out = site.path("results").join(format!("of {job}"));
+    let spec = format!("/out:{}", out.display());
+    let down = ["down", "--job", job, "--stage-out", &spec];
+    if let Fate::UpKilled { again } = fate {
+        site.on_all_but_one_is_killed(&up, victim, after);
+        if !again {
+            return all_ok(&site.on_all(&["down", "--job", job]));
+        }
+    }
+    all_ok(&site.on_all(&up));
+    let copied = site.covey(job, NODES[victim], &["cp", "-rp", ":/in", ":/out"]);
+    assert!(copied.ok, "{copied}");
+    match fate {
+        Fate::ServerKilled => {
+            kill_server(site, job, NODES[victim]);
+            for done in site.on_all(&down) {
+                assert_eq!(done.code, Some(1), "{done}");
+                done.says(&["nothing was removed"]);
+            }
+            check(&out, &site.path("in put"), false);
+            // Neither does a clean-up that knows nothing of it.
+            site.on(NODES[victim], &["down", "--job", job]).says(&["stage-out of job"]);
+            all_ok(&site.on_all(&up));
+            all_ok(&site.on_all(&down));
+        }
+        Fate::DownKilled => {
+            site.on_all_but_one_is_killed(&down, victim, after);
+            check(&out, &site.path("in put"), false);
+            finish(site, job, &up, &down);
+        }
+        _ => all_ok(&site.on_all(&down)),
+    }
+    check(&out, &site.path("in put"), true);
+}
+
+/// After a `down` that was killed: as somebody who reads what it says would.
+fn finish(site: &Site, job: &str, up: &[&str], down: &[&str]) {
+    if site.dir(job, "n1").join("unsaved").exists() {
+        // Servers that were stopped meanwhile are needed again.
+        all_ok(&site.on_all(up));
+        all_ok(&site.on_all(down));
+    } else if site.dir(job, "n1").join("staged-out").exists() {
+        assert!(site.on("n1", down).ok);
+        all_ok(&site.on_all(&["down", "--job", job, "--discard"]));
+    } else if site.dir(job, "n1").join("covey.toml").exists() {
+        // It was killed before it began.
+        all_ok(&site.on_all(down));
+    } else {
+        all_ok(&site.on_all(&["down", "--job", job, "--discard"]));
+    }
+}
+
+fn kill_server(site: &Site, job: &str, node: &str) {
+    let file = site.dir(job, node).join("run").join(format!("{node}.pid"));
+    let text = fs::read_to_string(file).unwrap();
+    let pid = text.split(' ').next().unwrap();
+    let inside = site.lab.exec(node, &["kill", "-9", pid]);
+    assert_eq!(inside, "");
+}
+
+#[test]
+fn a_directory_of_somebody_else_is_neither_used_nor_removed() {
+    let Some(site) = Site::new("squat") else { return };
+    let up = ["up", "--job", "7", "--nodes", "n1"];
+    let (place, away) = (site.dir("7", "n1"), site.path("away"));
+    fs::create_dir(&away).unwrap();
+    fs::write(away.join("thesis"), "x").unwrap();
+    symlink(&away, &place).unwrap();
+    site.on("n1", &up).says(&["symbolic link"]);
+    assert!(site.on("n1", &["down", "--job", "7"]).stdout.contains("nothing of job 7"));
+    fs::remove_file(&place).unwrap();
+    fs::create_dir(&place).unwrap();
+    std::os::unix::fs::chown(&place, Some(65_534), None).unwrap();
+    site.on("n1", &up).says(&["belongs to uid 65534"]);
+    assert!(site.on("n1", &["down", "--job", "7"]).ok);
+    assert!(place.exists() && away.join("thesis").exists());
+    fs::remove_dir(&place).unwrap();
+    // Where anybody may rename, anybody may squat later.
+    fs::set_permissions(site.path("disk"), fs::Permissions::from_mode(0o777)).unwrap();
+    site.on("n1", &up).says(&["other users may rename"]);
+    // A key that others read is no key.
+    fs::set_permissions(site.path("disk"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(site.path("key"), "0".repeat(64)).unwrap();
+    fs::set_permissions(site.path("key"), fs::Permissions::from_mode(0o644)).unwrap();
+    site.on("n1", &[&up[..], &["--key-file", "key"]].concat()).says(&["cannot use the key"]);
+    assert!(site.on("n1", &["down", "--job", "7"]).ok);
+    site.nothing_is_left();
+}
+
+#[test]
+fn one_name_is_one_job_and_results_go_where_they_stay() {
+    let Some(site) = Site::new("names") else { return };
+    let up = ["up", "--job", "a-1", "--nodes", "n[1-2]"];
+    let both = |words: &[&str]| {
+        let one = site.command("n1", words);
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| run(one));
+            [site.on("n2", words), thread.join().unwrap()]
+        })
+    };
+    all_ok(&both(&up));
+    assert!(site.on("n1", &up).stdout.contains("was up already"));
+    let other = ["up", "--job", "a-1", "--nodes", "n1", "--wait", "0"];
+    site.on("n1", &other).says(&["it was made for the nodes n1,n2"]);
+    site.on("n3", &up).says(&["n3 is not among its nodes"]);
+    assert!(site.covey("a-1", "n2", &["cp", "-r", "in put", ":/out"]).ok);
+    // Of another job there is nothing, and a result that would go with the job is none.
+    site.on("n1", &["down", "--job", "a", "--stage-out", "/out:x"]).says(&["nothing of job a "]);
+    let within = format!("/out:{}/x", site.dir("a-1", "n1").display());
+    site.on("n1", &["down", "--job", "a-1", "--stage-out", &within])
+        .says(&["goes away with the job"]);
+    // A destination that cannot be written, and one that is missing at the source.
+    let failed = site.on("n1", &["down", "--job", "a-1", "--stage-out", "/out:/proc/x"]);
+    failed.says(&["nothing was removed"]);
+    site.on("n1", &["down", "--job", "a-1", "--stage-out", "/none:x"])
+        .says(&["nothing was removed"]);
+    site.on("n1", &["down", "--job", "a-1"]).says(&["--discard"]);
+    // Stopped, started, and the files are there.
+    all_ok(&both(&["down", "--job", "a-1", "--keep"]));
+    all_ok(&both(&up));
+    all_ok(&both(&["down", "--job", "a-1", "--stage-out", ":/:all of it"]));
+    check(&site.path("all of it/out"), &site.path("in put"), true);
+    assert_eq!(fs::read_dir(site.path("all of it")).unwrap().count(), 1);
+    site.nothing_is_left();
+}
+
+#[test]
+fn a_full_disk_loses_nothing() {
+    let Some(site) = Site::new("full") else { return };
+    let up = ["up", "--job", "9", "--nodes", "n1", "--stage-in", "in put:/in"];
+    assert!(site.on("n1", &up).ok);
+    let small = site.path("small");
+    fs::create_dir(&small).unwrap();
+    let place = small.to_str().unwrap();
+    site.lab.exec("n1", &["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place]);
+    let down = ["down", "--job", "9", "--stage-out", "/in:small/res"];
+    site.on("n1", &down).says(&["no space", "nothing was removed"]);
+    site.lab.exec("n1", &["mount", "-o", "remount,size=50m", place]);
+    assert!(site.on("n1", &down).ok);
+    let copy = site.path("results/copy");
+    site.lab.exec("n1", &["cp", "-a", &format!("{place}/res"), copy.to_str().unwrap()]);
+    check(&copy, &site.path("in put"), true);
+    site.lab.exec("n1", &["umount", place]);
+    site.nothing_is_left();
+}
