@@ -183,7 +183,7 @@ fn jobs_come_and_go_and_what_was_staged_out_is_whole() {
     let Some(site) = Site::new("jobs") else { return };
     let number =
         |name: &str, usual| std::env::var(name).map_or(usual, |text| text.parse().unwrap());
-    let (cycles, seed) = (number("COVEY_JOB_CYCLES", 8), number("COVEY_JOB_SEED", 21));
+    let (cycles, seed) = (number("COVEY_JOB_CYCLES", 10), number("COVEY_JOB_SEED", 21));
     for cycle in 0..cycles {
         let random = covey_wire::fnv1a(format!("{seed} {cycle}").as_bytes()).rotate_left(29);
         // The first ones have each fate once.
@@ -227,7 +227,7 @@ fn one_cycle(site: &Site, job: &str, random: u64) {
             all_ok(&site.on_all(&down));
         }
         Fate::DownKilled => {
-            site.on_all_but_one_is_killed(&down, victim, after);
+            site.on_all_but_one_is_killed(&down, victim, after * 3);
             check(&out, &site.path("in put"), false);
             finish(site, job, &up, &down);
         }

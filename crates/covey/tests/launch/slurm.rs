@@ -7,6 +7,7 @@ use std::net::ToSocketAddrs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 /// munged, slurmctld and slurmd, which end with this.
@@ -17,7 +18,7 @@ struct Slurm {
 
 impl Slurm {
     /// None where its node does not become idle within a minute.
-    fn start(host: &str) -> Option<Slurm> {
+    fn start(host: &str, more: impl Fn(&Path) -> String) -> Option<Slurm> {
         let dir = tempfile::tempdir().unwrap();
         let (at, mut servers) = (dir.path(), Vec::new());
         for name in ["state", "spool", "home"] {
@@ -40,8 +41,10 @@ impl Slurm {
         }
         servers.push(quiet(munged));
         until("munged listens", || at.join("munge.sock").exists());
-        let port = 30_000 + std::process::id() % 20_000;
-        fs::write(at.join("slurm.conf"), conf(at, host, port)).unwrap();
+        // Several may run at the same time.
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let port = 30_000 + (std::process::id() + 2 * STARTED.fetch_add(1, Relaxed)) % 20_000;
+        fs::write(at.join("slurm.conf"), conf(at, host, port) + &more(at)).unwrap();
         let mut slurm = Slurm { servers, dir };
         for words in [&["slurmctld", "-D", "-c"][..], &["slurmd", "-D"]] {
             let mut command = slurm.command(find(words[0]).unwrap().to_str().unwrap());
@@ -101,25 +104,37 @@ fn conf(at: &Path, host: &str, port: u32) -> String {
     )
 }
 
-#[test]
-fn in_an_allocation_without_a_cluster_srun_starts_the_daemons() {
+/// Slurm on this machine, and the machine's name. None, with the reason told, where it cannot run.
+fn slurm(more: impl Fn(&Path) -> String) -> Option<(Slurm, String)> {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim().split('.').next().unwrap_or_default();
     let missing = ["munged", "slurmctld", "slurmd", "srun", "salloc", "sinfo"]
         .into_iter()
         .find(|name| !has_program(name));
-    if let Some(name) = missing {
-        return skip(format!("needs {name}"));
-    }
-    if !is_root() {
-        return skip("needs root, to run Slurm's daemons");
-    }
-    if (host, 1).to_socket_addrs().is_err() || Path::new("/etc/covey/covey.toml").exists() {
-        return skip("needs a machine that finds itself by its name, and has no cluster");
-    }
-    let Some(slurm) = Slurm::start(host) else {
-        return skip("Slurm's node does not become idle here; its logs stand above");
+    let unfit = match missing {
+        Some(name) => Some(format!("needs {name}")),
+        None if !is_root() => Some("needs root, to run Slurm's daemons".to_owned()),
+        None if (host, 1).to_socket_addrs().is_err()
+            || Path::new("/etc/covey/covey.toml").exists() =>
+        {
+            Some("needs a machine that finds itself by its name, and has no cluster".to_owned())
+        }
+        None => None,
     };
+    if let Some(reason) = unfit {
+        skip(reason);
+        return None;
+    }
+    let slurm = Slurm::start(host, more);
+    if slurm.is_none() {
+        skip("Slurm's node does not become idle here; its logs stand above");
+    }
+    Some((slurm?, host.to_owned()))
+}
+
+#[test]
+fn in_an_allocation_without_a_cluster_srun_starts_the_daemons() {
+    let Some((slurm, host)) = slurm(|_| String::new()) else { return };
     let covey = env!("CARGO_BIN_EXE_covey");
     let mut salloc = slurm.command("salloc");
     salloc.args(["--quiet", "-N1", covey, "run", "--ppn", "2", "--label", "sh", "-c"]);
@@ -139,4 +154,123 @@ fn in_an_allocation_without_a_cluster_srun_starts_the_daemons() {
     let mut detached = slurm.command("salloc");
     detached.args(["--quiet", "-N1", covey, "run", "--detach", "--local", "true"]);
     run(detached).says(&["cannot detach", "srun"]);
+}
+
+/// A user who owns nothing here.
+const NOBODY: u32 = 65_534;
+
+/// Prolog, epilog and the check of scripts as a site would install them; their settings.
+fn installed(at: &Path) -> String {
+    let dist = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/slurm");
+    fs::create_dir(at.join("site")).unwrap();
+    for name in ["prolog", "epilog", "common"] {
+        fs::copy(dist.join(name), at.join("site").join(name)).unwrap();
+    }
+    fs::copy(dist.join("burst_buffer.lua"), at.join("burst_buffer.lua")).unwrap();
+    fs::write(at.join("burst_buffer.conf"), "").unwrap();
+    let (covey, at) = (env!("CARGO_BIN_EXE_covey"), at.display());
+    let mount = match crate::support::no_fuse() {
+        None if has_program("fusermount3") => format!("{at}/mounts/%j"),
+        _ => String::new(),
+    };
+    let settings = format!(
+        "COVEY={covey}\nDIR={at}/disk\nMOUNT={mount}\nSECRET={at}/secret\nBURST_BUFFER=yes\n"
+    );
+    fs::write(format!("{at}/site/settings"), settings).unwrap();
+    fs::write(format!("{at}/secret"), "a secret of the site\n").unwrap();
+    fs::set_permissions(format!("{at}/secret"), fs::Permissions::from_mode(0o600)).unwrap();
+    for (name, mode) in [("disk", 0o1777), ("results", 0o777), ("in", 0o755)] {
+        fs::create_dir(format!("{at}/{name}")).unwrap();
+        fs::set_permissions(format!("{at}/{name}"), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    fs::write(format!("{at}/in/data"), [7; 100_000]).unwrap();
+    format!(
+        "Prolog={at}/site/prolog\nEpilog={at}/site/epilog\nPrologFlags=Alloc\n\
+         BurstBufferType=burst_buffer/lua\nBatchStartTimeout=60\n\
+         SchedulerParameters=bf_interval=1,sched_interval=1\n"
+    )
+}
+
+impl Slurm {
+    /// Runs a script as a user who owns nothing, to its end.
+    fn batch(&self, lines: &str, words: &[&str]) -> crate::support::Finished {
+        let script = self.dir.path().join("script");
+        fs::write(&script, format!("#!/bin/bash\n{lines}")).unwrap();
+        let mut sbatch = self.command("sbatch");
+        sbatch.args([
+            "--wait",
+            "--parsable",
+            &format!("--uid={NOBODY}"),
+            "--output=results/log-%j",
+        ]);
+        run({
+            sbatch.args(words).arg(script);
+            sbatch
+        })
+    }
+}
+
+#[test]
+fn prolog_and_epilog_make_a_file_system_of_a_jobs_nodes_and_remove_it() {
+    let Some((slurm, host)) = slurm(installed) else { return };
+    let at = slurm.dir.path();
+    let shown = at.display();
+    let covey = env!("CARGO_BIN_EXE_covey");
+    let config = format!("{shown}/disk/covey-job-$SLURM_JOB_ID-{NOBODY}-{host}/covey.toml");
+    let mount = format!("{shown}/mounts/$SLURM_JOB_ID");
+    let work = format!(
+        "set -e\n{covey} --config {config} cp -r :/in :/out\n\
+         if [ -e {mount} ]; then cmp {mount}/in/data {mount}/out/data; fi\n"
+    );
+    let is_clean = || {
+        let count = |dir: &str| fs::read_dir(at.join(dir)).map_or(0, Iterator::count);
+        count("disk") == 0 && count("mounts") == 0
+    };
+    // By a comment, and by lines that the burst buffer checks.
+    let wish = |to: &str| format!("stage_in={shown}/in:/in stage_out=/out:{shown}/results/{to}");
+    let comment = format!("--comment=covey {}", wish("one"));
+    let line = format!("#BB_LUA covey {}\n{work}", wish("two"));
+    for (name, lines, words) in [("one", &work, vec![comment.as_str()]), ("two", &line, vec![])] {
+        let done = slurm.batch(lines, &words);
+        let log = || {
+            let files = fs::read_dir(at.join("results")).unwrap().map(|file| file.unwrap().path());
+            let texts = files.filter_map(|file| fs::read_to_string(file).ok());
+            texts.collect::<String>()
+                + &fs::read_to_string(at.join("slurmd.log")).unwrap_or_default()
+        };
+        assert!(done.ok, "{name}: {done}{}", log());
+        until("the epilog has removed all", is_clean);
+        let data = fs::read(at.join("results").join(name).join("data")).unwrap();
+        assert!(data == [7; 100_000], "{name}");
+    }
+    let wrong = slurm.batch("#BB_LUA covey stagein=/a:/b\ntrue\n", &[]);
+    assert!(!wrong.ok && wrong.stderr.contains("does not know"), "{wrong}");
+    // What cannot be copied out stays.
+    let wish = format!("--comment=covey stage_in={shown}/in:/in stage_out=/out:{shown}/secret/x");
+    assert!(slurm.batch(&work, &[&wish]).ok);
+    let unsaved = |entry: fs::DirEntry| entry.path().join("unsaved").exists();
+    until("the epilog has tried", || {
+        let mut entries = fs::read_dir(at.join("disk")).unwrap().map(Result::unwrap);
+        entries.next().is_some_and(unsaved)
+    });
+    until("the epilog has stopped the server", || {
+        let entries = fs::read_dir(at.join("disk")).unwrap().map(Result::unwrap);
+        entries.map(|entry| entry.path().join("run")).all(|run| {
+            fs::read_dir(run)
+                .unwrap()
+                .flatten()
+                .all(|file| file.path().extension().is_none_or(|extension| extension != "pid"))
+        })
+    });
+    // One by itself, in its own allocation.
+    let mut salloc = slurm.command("salloc");
+    let script = format!(
+        "set -e; {covey} up --job --dir disk --stage-in in:/in; {covey} down --job --dir disk \
+         --stage-out /in:results/three"
+    );
+    let done = run({
+        salloc.args(["--quiet", "-N1", "sh", "-c", &script]);
+        salloc
+    });
+    assert!(done.ok && at.join("results/three/data").exists(), "{done}");
 }
