@@ -118,6 +118,24 @@ fn systemd_makes_the_user_of_the_package() {
 }
 
 #[test]
+fn the_scripts_for_slurm_are_scripts() {
+    let dist = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/slurm/");
+    for name in ["prolog", "epilog", "common"] {
+        let mut bash = Command::new("bash");
+        let done = run({
+            bash.arg("-n").arg(format!("{dist}{name}"));
+            bash
+        });
+        assert!(done.ok && done.stderr.is_empty(), "{name}: {done}");
+    }
+    // Slurm loads the Lua by itself, in launch/slurm.rs; here its functions are named as Slurm calls them.
+    let lua = std::fs::read_to_string(format!("{dist}burst_buffer.lua")).unwrap();
+    for name in ["job_process", "pools", "setup", "data_in", "paths", "pre_run", "data_out"] {
+        assert!(lua.contains(&format!("slurm_bb_{name}")), "{name}");
+    }
+}
+
+#[test]
 fn make_makes_every_target_whatever_files_there_are() {
     let makefile = include_str!("../../../../Makefile");
     let phony = makefile.lines().find_map(|line| line.strip_prefix(".PHONY:")).unwrap();

@@ -262,15 +262,19 @@ fn prolog_and_epilog_make_a_file_system_of_a_jobs_nodes_and_remove_it() {
                 .all(|file| file.path().extension().is_none_or(|extension| extension != "pid"))
         })
     });
-    // One by itself, in its own allocation.
+    // One by itself in its own allocation, as the manual says.
     let mut salloc = slurm.command("salloc");
     let script = format!(
-        "set -e; {covey} up --job --dir disk --stage-in in:/in; {covey} down --job --dir disk \
-         --stage-out /in:results/three"
+        "set -e; srun --overlap {covey} up --job --dir disk --foreground >results/srun 2>&1 & \
+         for try in $(seq 100); do ls disk/covey-job-$SLURM_JOB_ID-*/run/*.pid && break; sleep 0.2; done; \
+         {covey} up --job --dir disk --stage-in in:/in; \
+         {covey} down --job --dir disk --stage-out /in:results/three; wait"
     );
     let done = run({
-        salloc.args(["--quiet", "-N1", "sh", "-c", &script]);
+        salloc.args(["--quiet", "-N1", "sh", "-c", &script]).env_remove("COVEY_LAB_DIR");
         salloc
     });
-    assert!(done.ok && at.join("results/three/data").exists(), "{done}");
+    let step = fs::read_to_string(at.join("results/srun")).unwrap_or_default();
+    assert!(done.ok && at.join("results/three/data").exists(), "{done}{step}");
+    assert!(step.contains("is up on"), "{step}");
 }

@@ -4,7 +4,7 @@ use super::place::{self, JobDir, Record};
 use super::plan::{Plan, Source, job_id};
 use super::stage::{self, Spec};
 use super::{key, notes};
-use crate::cmd::cluster::{Process, mounts, spawn};
+use crate::cmd::cluster::{Process, log_tail, mounts, spawn};
 use crate::cmd::{Context, Session, mount, up};
 use crate::config::{Config, load, render};
 use crate::error::{Cannot, Error, Result};
@@ -346,16 +346,14 @@ async fn stay(dir: &JobDir, plan: &Plan, context: &Context) -> Result<()> {
     tokio::select! {
         _ = terminate.recv() => stop(dir, context).await,
         _ = interrupt.recv() => stop(dir, context).await,
-        died = server_ends(dir, plan) => match died {
-            false => Ok(()),
-            true => {
-                let log = dir.cluster.log_file(&plan.me);
-                let tail = crate::cmd::cluster::log_tail(&log, 0);
-                Err(Error::work(format!("cannot go on: the server of {} has died; the end of its \
-                     log:\n{tail}", plan.me)).hint("`covey up --job` again starts it with its data"))
-            }
-        },
+        died = server_ends(dir, plan) => if died { Err(dead(dir, plan)) } else { Ok(()) },
     }
+}
+
+fn dead(dir: &JobDir, plan: &Plan) -> Error {
+    let tail = log_tail(&dir.cluster.log_file(&plan.me), 0);
+    let what = format!("cannot go on: the server of {} has died; the end of its log:", plan.me);
+    Error::work(format!("{what}\n{tail}")).hint("`covey up --job` again starts it with its files")
 }
 
 async fn stop(dir: &JobDir, context: &Context) -> Result<()> {
