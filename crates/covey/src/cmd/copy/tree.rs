@@ -211,8 +211,28 @@ impl<'a> Copier<'a> {
         let mode = meta.permissions() & !self.options.umask & 0o777;
         let small = source.small(meta.size, meta.is_sparse).await?;
         let part = self.part(job);
-        let sink = self.sink(part.as_ref().unwrap_or(job), mode, meta, small.clone()).await?;
-        let bytes = match &source {
+        let moved = self.content(job, part.as_ref(), &source, mode, meta, small).await;
+        if let (Err(_), Some(Job { to: Place::Local(part), .. })) = (&moved, &part) {
+            // On a full disk it would be in the way of the next try elsewhere.
+            let _ = std::fs::remove_file(part);
+        }
+        self.bytes.set(self.bytes.get() + moved?);
+        self.context.output.detail(format!("{} -> {}", job.from, job.to));
+        Ok(())
+    }
+
+    /// The bytes and attributes of a file, under another name first if there is one; how many bytes.
+    async fn content(
+        &self,
+        job: &Job,
+        part: Option<&Job>,
+        source: &Source,
+        mode: u32,
+        meta: &Meta,
+        small: Payload,
+    ) -> Result<u64> {
+        let sink = self.sink(part.unwrap_or(job), mode, meta, small.clone()).await?;
+        let bytes = match source {
             _ if !small.is_empty() => {
                 self.bar.inc(small.len() as u64);
                 small.len() as u64
@@ -222,19 +242,17 @@ impl<'a> Copier<'a> {
                 let reader = file.file().try_clone().cannot(|| format!("read {name}"))?;
                 stream::in_from(Box::new(reader), name, &sink, &self.bar).await?
             }
-            _ => copy(&source, &sink, meta.size, meta.is_sparse, &self.bar).await?,
+            _ => copy(source, &sink, meta.size, meta.is_sparse, &self.bar).await?,
         };
         sink.finish().await?;
         if self.options.preserve {
             self.preserve(&sink, meta).await?;
         }
-        if let (Some(part), Sink::Local { file, .. }) = (&part, &sink) {
+        if let (Some(part), Sink::Local { file, .. }) = (part, &sink) {
             local::settle(file.clone(), &part.to, &job.to, meta.size).await?;
             self.has_changed(&job.to);
         }
-        self.bytes.set(self.bytes.get() + bytes);
-        self.context.output.detail(format!("{} -> {}", job.from, job.to));
-        Ok(())
+        Ok(bytes)
     }
 
     /// The same job with another name at its end, where files are written beside.

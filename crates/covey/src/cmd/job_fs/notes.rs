@@ -25,6 +25,8 @@ const STAGE_OUT: &str = "stage-out";
 const EVERY: Duration = Duration::from_millis(200);
 /// How long the first node may say nothing new.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long its server may not be reached at all.
+const ABSENCE: Duration = Duration::from_secs(10);
 /// How long a failure that was told is taken for that of an earlier try.
 const OLD_NEWS: Duration = Duration::from_secs(5);
 /// Bytes of the file, whatever it says: writing it again takes no space.
@@ -127,6 +129,7 @@ pub async fn wait(context: &Context) -> Result<()> {
         match word {
             Some(Word::Done) => return Ok(()),
             Some(Word::Failed) if begin.elapsed() > OLD_NEWS => return Err(failed()),
+            None if session.is_none() && news.elapsed() > ABSENCE => return Err(absent()),
             _ if news.elapsed() > PATIENCE => return Err(silent(last.is_some())),
             _ => tokio::time::sleep(EVERY).await,
         }
@@ -138,12 +141,20 @@ fn failed() -> Error {
         .hint("it says why; the same command on all nodes tries again")
 }
 
+fn absent() -> Error {
+    let seconds = ABSENCE.as_secs();
+    let what = "cannot remove this node's part: the first node's server";
+    Error::work(format!("{what} was not reached for {seconds} s"))
+        .hint("`covey up --job` there starts it; then the same command on all nodes tries again")
+        .hint("where it has ended well there, `covey down --job --discard` removes the rest here")
+}
+
 fn silent(has_begun: bool) -> Error {
     let (seconds, what) = (PATIENCE.as_secs(), "cannot remove this node's part: the first node");
     let why = if has_begun { "stopped staging out" } else { "did not stage out" };
     Error::work(format!("{what} {why} within {seconds} s"))
         .hint("the same command on all nodes, at the same time, tries again")
-        .hint("where it has ended well there, `covey down --job` without --stage-out removes the rest")
+        .hint("where it has ended well there, `covey down --job --discard` removes the rest here")
 }
 
 /// The directory, made if missing.

@@ -82,7 +82,8 @@ impl JobDir {
                 // Its `covey up` was ended before it wrote a thing.
                 None => own_names().iter().any(|own| own == node),
             };
-            if dir.check().is_ok() && is_here() {
+            // What others may only read is ours to remove, and nothing in it is theirs.
+            if dir.check(0o022).is_ok() && is_here() {
                 return Ok(Some(dir));
             }
         }
@@ -104,7 +105,7 @@ impl JobDir {
             }
             _ => {}
         }
-        self.check()
+        self.check(0o077)
     }
 
     /// Makes the directories in it.
@@ -112,8 +113,8 @@ impl JobDir {
         ["run", "log", "store"].iter().try_for_each(|name| make_dir(&self.path().join(name), 0o700))
     }
 
-    /// Refuses what another user has put in its place, or may look into.
-    fn check(&self) -> Result<()> {
+    /// Refuses what another user has put in its place, or whose mode lets others do too much.
+    fn check(&self, others_may_not: u32) -> Result<()> {
         let dir = self.path().display();
         let meta = fs::symlink_metadata(self.path()).cannot(|| format!("look at {dir}"))?;
         let own = rustix::process::geteuid().as_raw();
@@ -121,7 +122,7 @@ impl JobDir {
             () if meta.is_symlink() => "it is a symbolic link".to_string(),
             () if !meta.is_dir() => "it is no directory".to_string(),
             () if meta.uid() != own => format!("it belongs to uid {}", meta.uid()),
-            () if meta.mode() & 0o077 != 0 => {
+            () if meta.mode() & others_may_not != 0 => {
                 format!("other users may enter it: its mode is {:04o}", meta.mode() & 0o7777)
             }
             () => return Ok(()),

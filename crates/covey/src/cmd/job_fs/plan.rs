@@ -104,8 +104,7 @@ fn from_file(file: &Path) -> Result<Vec<String>> {
 
 impl Plan {
     /// From what the command and the batch system say.
-    pub fn new(job: String, source: &Source, port: Option<u16>) -> Result<Plan> {
-        let nodes = source.nodes()?;
+    pub fn new(job: String, nodes: Vec<String>, port: Option<u16>) -> Result<Plan> {
         let me = this_one(&nodes, &own_names())?;
         let uid = rustix::process::geteuid().as_raw();
         let hash = covey_wire::fnv1a(format!("{job} {uid}").as_bytes());

@@ -7,7 +7,7 @@ use super::{key, notes};
 use crate::cmd::cluster::{Process, log_tail, mounts, spawn};
 use crate::cmd::{Context, Session, mount, up};
 use crate::config::{Config, load, render};
-use crate::error::{Cannot, Error, Result};
+use crate::error::{Cannot, Error, Kind, Result};
 use crate::output::counted;
 use covey_io::os::directory::write_durably;
 use covey_stripe::ops::Consistency;
@@ -44,7 +44,10 @@ pub struct Wish {
 
 /// Runs the command.
 pub async fn run(wish: &Wish, context: &Context) -> Result<()> {
-    let plan = Plan::new(job_id(&wish.job)?, &wish.source, wish.port)?;
+    let job = job_id(&wish.job)?;
+    let known = || Some(JobDir::find(wish.parent.as_deref(), &job).ok()??.record()?.nodes);
+    let nodes = wish.source.nodes().or_else(|error| known().ok_or(error))?;
+    let plan = Plan::new(job.clone(), nodes, wish.port)?;
     let dir = JobDir::of(wish.parent.as_deref(), &plan.job, &plan.me)?;
     let mountpoint = wish.mount.as_deref().map(mounts::place_of).transpose()?;
     let (config, started) = start(wish, &plan, &dir, context).await?;
@@ -87,8 +90,9 @@ async fn start(
     };
     same_job(dir, plan)?;
     dir.make_inner()?;
-    let config = if dir.cluster.exists() {
-        load(&dir.cluster.config_file())?
+    let is_new = !dir.cluster.exists();
+    let config = if !is_new {
+        same_port(wish, plan, load(&dir.cluster.config_file())?)?
     } else {
         dir.end_strays().await?;
         format(wish, plan, dir).await?
@@ -112,10 +116,32 @@ async fn start(
         daemon.kill();
         return Err(error).cannot(|| format!("write {}", dir.cluster.pid_file(&plan.me).display()));
     }
-    up::wait_for(&config, node, Some(&mut daemon))
-        .await
-        .map_err(|error| error.hint("--port N, on every node alike, chooses another port"))?;
+    if let Err(error) = up::wait_for(&config, node, Some(&mut daemon)).await {
+        daemon.kill();
+        dir.forget(&format!("run/{}.pid", plan.me));
+        if is_new {
+            // With another port it must be made anew.
+            dir.forget("covey.toml");
+        }
+        return Err(error.hint("--port N, on every node alike, chooses another port"));
+    }
     Ok((config, true))
+}
+
+/// The port stays what it was, for the other nodes know no other.
+fn same_port(wish: &Wish, plan: &Plan, config: Config) -> Result<Config> {
+    let is_at = |port: u16| {
+        let end = format!("!{port}");
+        config.node(&plan.me).is_ok_and(|node| node.listen[0].to_string().ends_with(&end))
+    };
+    match wish.port {
+        Some(port) if !is_at(port) => Err(Error::user(format!(
+            "cannot listen at port {port}: job {} was made with another",
+            plan.job
+        ))
+        .hint("leave out --port")),
+        _ => Ok(config),
+    }
 }
 
 /// Refuses what another job of the same name has left, or another list of nodes.
@@ -296,8 +322,15 @@ async fn stage_in(wish: &Wish, dir: &JobDir, config: &Config, context: &Context)
         }
         Ok(())
     };
-    let result = staged.await;
-    session.close(result).await
+    let result: Result<()> = staged.await;
+    let failed = |error: Error| {
+        if error.kind != Kind::Told {
+            context.output.tell(&error);
+        }
+        Error::work("not all was staged in; the file system is up all the same")
+            .hint("the same command tries again what failed")
+    };
+    session.close(result.map_err(failed)).await
 }
 
 /// The job's file system, for commands that are run by this one.
