@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 const LINGER: Duration = Duration::from_secs(5);
 
 const UNSAVED: &str = "unsaved";
-const STAGED_OUT: &str = "staged-out";
+/// Until the file system is used again.
+pub const STAGED_OUT: &str = "staged-out";
 
 /// What was asked for.
 pub struct Wish {
@@ -48,12 +49,11 @@ pub async fn run(wish: &Wish, context: &Context) -> Result<()> {
     }
     let stopped = down::stop_all(&dir.cluster, &context.output).await?;
     dir.end_strays().await?;
-    let record = dir.record();
     if !wish.keep {
-        dir.remove(&lock)?;
-        if let Some(record) = record {
+        if let Some(record) = dir.record() {
             remove_traces(&record);
         }
+        dir.remove(&lock)?;
     }
     tell(wish, &job, Some(&dir), &stopped, context)
 }
@@ -97,11 +97,14 @@ fn may_remove(wish: &Wish, dir: &JobDir, job: &str) -> Result<()> {
 async fn stage_out(wish: &Wish, dir: &JobDir, context: &Context) -> Result<()> {
     let specs = wish.stage_out.iter().map(Spec::settled_out).collect::<Result<Vec<_>>>()?;
     let wanted: Vec<u8> = specs.iter().flat_map(Spec::line).collect();
-    if dir.read(STAGED_OUT).as_deref() == Some(&wanted) {
+    let record = dir.record();
+    let is_running = record.as_ref().is_some_and(|it| dir.cluster.process(&it.node).is_some());
+    // While the server runs, somebody may have written more.
+    if !is_running && dir.read(STAGED_OUT).as_deref() == Some(&wanted) {
         context.output.say("all was staged out before");
         return Ok(());
     }
-    let Some(record) = dir.record().filter(|_| dir.cluster.exists()) else {
+    let Some(record) = record.filter(|_| dir.cluster.exists()) else {
         return Err(Error::work("cannot stage out: the job's file system never was up here")
             .hint("`covey down --job` without --stage-out removes what there is of it"));
     };

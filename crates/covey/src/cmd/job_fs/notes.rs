@@ -12,7 +12,7 @@
 use crate::cmd::path::{Follow, kind};
 use crate::cmd::{Context, Session};
 use crate::error::{Cannot, Error, Result};
-use covey_ninep::tree::Errno;
+use covey_ninep::tree::{Errno, Removal};
 use covey_stripe::client::{Taken, access};
 use covey_stripe::ops::{Id, ROOT};
 use covey_wire::{Bytes, Name, Payload};
@@ -27,6 +27,8 @@ const EVERY: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long its server may not be reached at all.
 const ABSENCE: Duration = Duration::from_secs(10);
+/// How long it is not reached when it has ended.
+const GONE: Duration = Duration::from_secs(1);
 /// How long a failure that was told is taken for that of an earlier try.
 const OLD_NEWS: Duration = Duration::from_secs(5);
 /// Bytes of the file, whatever it says: writing it again takes no space.
@@ -108,10 +110,21 @@ pub async fn telling(session: &Session, work: impl Future<Output = Result<()>>) 
     result
 }
 
+/// Takes back what an earlier stage-out has said: the file system is used again.
+pub async fn forget_stage_out(session: &Session) -> Result<()> {
+    let dir = place(session).await?;
+    let name = Name::from(STAGE_OUT);
+    match session.fs.unlink(&session.who, dir, &name, Removal::File).await {
+        Err(error) if error.code() == Errno::ENOENT => Ok(()),
+        other => other.cannot(|| format!("remove :/{DIR}/{STAGE_OUT}")),
+    }
+}
+
 /// Waits, on another node, until all is out.
 pub async fn wait(context: &Context) -> Result<()> {
     let mut session: Option<Session> = None;
-    let (begin, mut news, mut last) = (Instant::now(), Instant::now(), None);
+    let begin = Instant::now();
+    let (mut news, mut heard, mut ear) = (begin, begin, Ear::default());
     loop {
         if session.is_none() {
             let asked = tokio::time::timeout(PATIENCE, context.session()).await;
@@ -119,20 +132,44 @@ pub async fn wait(context: &Context) -> Result<()> {
         }
         let word = match &session {
             Some(session) => {
-                tokio::time::timeout(PATIENCE, read(session)).await.ok().and_then(Result::ok)
+                tokio::time::timeout(PATIENCE, read(session)).await.unwrap_or(Ok(None)).ok()
             }
             None => None,
         };
-        if word.is_some() && word != last {
-            (news, last) = (Instant::now(), word);
+        if let Some(word) = word {
+            heard = Instant::now();
+            if ear.hear(word) {
+                news = heard;
+            }
         }
-        match word {
-            Some(Word::Done) => return Ok(()),
+        match ear.last {
+            Some(Word::Done) if ear.is_fresh || heard.elapsed() > GONE => return Ok(()),
             Some(Word::Failed) if begin.elapsed() > OLD_NEWS => return Err(failed()),
             None if session.is_none() && news.elapsed() > ABSENCE => return Err(absent()),
-            _ if news.elapsed() > PATIENCE => return Err(silent(last.is_some())),
+            last if news.elapsed() > PATIENCE => return Err(silent(last.is_some())),
             _ => tokio::time::sleep(EVERY).await,
         }
+    }
+}
+
+/// What was heard of the first node. A `done` that was there from the start may be that of an earlier try: it counts when
+/// the first node's server has ended, as it does after a good end.
+#[derive(Debug, Default)]
+struct Ear {
+    last: Option<Word>,
+    has_listened: bool,
+    is_fresh: bool,
+}
+
+impl Ear {
+    /// Whether it is news.
+    fn hear(&mut self, word: Option<Word>) -> bool {
+        let is_news = word.is_some() && word != self.last;
+        self.is_fresh =
+            word == Some(Word::Done) && (self.is_fresh || (self.has_listened && is_news));
+        self.has_listened = true;
+        self.last = word;
+        is_news
     }
 }
 
@@ -185,13 +222,17 @@ async fn write(session: &Session, name: &str, text: &str) -> Result<()> {
     file.flush().await.cannot(what)
 }
 
-async fn read(session: &Session) -> Result<Word> {
+/// None where nothing was said.
+async fn read(session: &Session) -> Result<Option<Word>> {
     let path = format!("/{DIR}/{STAGE_OUT}");
     let what = || format!("read :{path}");
-    let inode = session.resolve(path.as_bytes(), Follow::NotLast).await.cannot(what)?;
+    let inode = match session.resolve(path.as_bytes(), Follow::NotLast).await {
+        Err(error) if error.code() == Errno::ENOENT => return Ok(None),
+        other => other.cannot(what)?,
+    };
     let file = session.fs.open(&session.who, inode.id, access::READ).await.cannot(what)?;
     let text = file.read_at(0, BYTES).await.cannot(what)?;
-    Word::read(&text.into_bytes()).ok_or_else(|| Error::work("cannot read what it says"))
+    Ok(Word::read(&text.into_bytes()))
 }
 
 #[cfg(test)]
@@ -205,5 +246,18 @@ mod tests {
             assert_eq!(word.text().len(), BYTES);
         }
         assert_eq!(Word::read(b"don"), None);
+    }
+
+    #[test]
+    fn a_done_that_was_there_before_is_not_believed() {
+        let mut ear = Ear::default();
+        assert!(ear.hear(Some(Word::Done)));
+        assert!(!ear.hear(Some(Word::Done)) && !ear.is_fresh);
+        assert!(ear.hear(Some(Word::Copying(1))) && !ear.is_fresh);
+        assert!(ear.hear(Some(Word::Done)) && ear.is_fresh);
+        assert!(!ear.hear(Some(Word::Done)) && ear.is_fresh);
+        let mut ear = Ear::default();
+        assert!(!ear.hear(None));
+        assert!(ear.hear(Some(Word::Done)) && ear.is_fresh);
     }
 }

@@ -1,5 +1,6 @@
 //! `covey up --job`: this node's part of a job's file system.
 
+use super::down::STAGED_OUT;
 use super::place::{self, JobDir, Record};
 use super::plan::{Plan, Source, job_id};
 use super::stage::{self, Spec};
@@ -63,7 +64,7 @@ pub async fn run(wish: &Wish, context: &Context) -> Result<()> {
     if let Some(mountpoint) = &mountpoint {
         mount_at(wish, &dir, &config, mountpoint, context).await?;
     }
-    if !wish.wait.is_zero() {
+    if plan.is_first() || !wish.wait.is_zero() {
         let session = of(&config, context).session().await?;
         let result = meet(wish, &plan, &session).await;
         session.close(result).await?;
@@ -90,6 +91,7 @@ async fn start(
     };
     same_job(dir, plan)?;
     dir.make_inner()?;
+    dir.forget(STAGED_OUT);
     let is_new = !dir.cluster.exists();
     let config = if !is_new {
         same_port(wish, plan, load(&dir.cluster.config_file())?)?
@@ -256,6 +258,10 @@ async fn meet(wish: &Wish, plan: &Plan, session: &Session) -> Result<()> {
     if !plan.is_first() {
         return notes::say_ready(session, &plan.me).await;
     }
+    notes::forget_stage_out(session).await?;
+    if wish.wait.is_zero() {
+        return Ok(());
+    }
     let missing = notes::wait_ready(session, &plan.nodes[1..], wish.wait).await?;
     if missing.is_empty() {
         return Ok(());
@@ -349,7 +355,7 @@ fn tell(
     let pid = dir.cluster.process(&plan.me).map(|process| process.pid);
     let value = serde_json::json!({
         "job": plan.job, "dir": dir.path(), "config": config.file, "nodes": plan.nodes,
-        "node": plan.me, "first": plan.is_first(), "pid": pid, "port": plan.port,
+        "node": plan.me, "first": plan.is_first(), "pid": pid,
         "started": started, "mount": mountpoint,
     });
     context.output.result(&value, |out| {
