@@ -97,18 +97,18 @@ fn may_remove(wish: &Wish, dir: &JobDir, job: &str) -> Result<()> {
 async fn stage_out(wish: &Wish, dir: &JobDir, context: &Context) -> Result<()> {
     let specs = wish.stage_out.iter().map(Spec::settled_out).collect::<Result<Vec<_>>>()?;
     let wanted: Vec<u8> = specs.iter().flat_map(Spec::line).collect();
-    let record = dir.record();
-    let is_running = record.as_ref().is_some_and(|it| dir.cluster.process(&it.node).is_some());
-    // While the server runs, somebody may have written more.
-    if !is_running && dir.read(STAGED_OUT).as_deref() == Some(&wanted) {
-        context.output.say("all was staged out before");
-        return Ok(());
-    }
-    let Some(record) = record.filter(|_| dir.cluster.exists()) else {
+    let Some(record) = dir.record().filter(|_| dir.cluster.exists()) else {
         return Err(Error::work("cannot stage out: the job's file system never was up here")
             .hint("`covey down --job` without --stage-out removes what there is of it"));
     };
     let config = load(&dir.cluster.config_file())?;
+    // While all servers run, somebody may have written more. Those that have seen the good end are gone.
+    if dir.read(STAGED_OUT).as_deref() == Some(&wanted)
+        && answering(&config, &record.nodes).await < record.nodes.len()
+    {
+        context.output.say("all was staged out before");
+        return Ok(());
+    }
     let inside = up::of(&config, context);
     let is_first = record.nodes.first() == Some(&record.node);
     if is_first {
@@ -167,20 +167,21 @@ fn places_that_go(dir: &JobDir) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Waits a little until the other servers have ended: those who wait for the notes read it from this node.
+/// Waits a little until the other servers have ended: those who wait for the verdict read it from this node.
 async fn linger(config: &Config, record: &Record) {
     let begin = Instant::now();
-    while begin.elapsed() < LINGER {
-        let others = record.nodes.iter().filter(|node| **node != record.node);
-        let asked = others.map(|name| {
-            let ping = covey_cluster::reach::ping(config, name);
-            tokio::time::timeout(Duration::from_secs(1), ping)
-        });
-        if !join_all(asked).await.iter().any(|answer| matches!(answer, Ok(Ok(_)))) {
-            return;
-        }
+    while begin.elapsed() < LINGER && answering(config, &record.nodes).await > 1 {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+/// How many nodes have a server that answers.
+async fn answering(config: &Config, nodes: &[String]) -> usize {
+    let asked = nodes.iter().map(|name| {
+        let ping = covey_cluster::reach::ping(config, name);
+        tokio::time::timeout(Duration::from_secs(1), ping)
+    });
+    join_all(asked).await.iter().filter(|answer| matches!(answer, Ok(Ok(_)))).count()
 }
 
 fn tell(
