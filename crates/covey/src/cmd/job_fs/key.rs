@@ -7,18 +7,19 @@ use crate::cmd::keygen::write_new;
 use crate::config::random_hex;
 use crate::error::{Cannot, Error, Result};
 use std::fs::{self, DirBuilder, File};
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Where the key of a job is in the user's home.
-pub fn shared_file(job: &str) -> Result<PathBuf> {
+/// Where the key of a job is in the user's home. The cluster's ID keeps it apart from that of a job of the same name on
+/// other nodes.
+pub fn shared_file(job: &str, cluster: &str) -> Result<PathBuf> {
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     let home = home.ok_or_else(|| {
         Error::user("cannot choose a place for the job's key: HOME is not set")
             .hint("--key-file FILE names a key that every node of the job can read")
     })?;
-    Ok(home.join(".cache/covey").join(format!("job-{job}.key")))
+    Ok(home.join(".cache/covey").join(format!("job-{job}-{cluster}.key")))
 }
 
 /// Makes the shared file unless another node has; the file appears whole.
@@ -42,8 +43,10 @@ pub fn make_shared(file: &Path) -> Result<()> {
 /// Copies the key to this node's directory. The file must be of this user or root, and nobody else's to read.
 pub fn take(from: &Path, to: &Path) -> Result<()> {
     let what = || format!("read the key {}", from.display());
-    let key = fs::read(from).cannot(what)?;
-    let meta = fs::metadata(from).cannot(what)?;
+    // Judged and read through one descriptor: nobody can change the file in between. Opening never waits for a fifo.
+    let nonblock = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let mut file = File::options().read(true).custom_flags(nonblock).open(from).cannot(what)?;
+    let meta = file.metadata().cannot(what)?;
     let own = rustix::process::geteuid().as_raw();
     if meta.mode() & 0o077 != 0 || (meta.uid() != own && meta.uid() != 0) {
         return Err(Error::user(format!(
@@ -52,6 +55,8 @@ pub fn take(from: &Path, to: &Path) -> Result<()> {
         ))
         .hint(format!("chmod 600 {}", from.display())));
     }
+    let mut key = Vec::new();
+    file.read_to_end(&mut key).cannot(what)?;
     let what = || format!("write {}", to.display());
     let mut out = File::options().write(true).create_new(true).mode(0o600).open(to).cannot(what)?;
     out.write_all(&key).and_then(|()| out.sync_all()).cannot(what)

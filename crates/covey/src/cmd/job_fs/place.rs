@@ -6,10 +6,11 @@
 //!     lock          held by up and down
 //!     unsaved       a stage-out has begun and has not come to a good end
 //!     staged-out    what has been staged out: down goes on from here
+//!     met           the file system was reached from here: it may hold files
 //!     the rest      as of any cluster that `covey up` keeps
 //! ```
 
-use crate::cmd::cluster::{Cluster, Process, make_dir};
+use crate::cmd::cluster::{Cluster, Process, make_dir, mounts};
 use crate::error::{Cannot, Error, Result};
 use crate::output::Output;
 use rustix::fs::{FlockOperation, flock};
@@ -68,6 +69,7 @@ impl JobDir {
     /// That of a job on this machine, if there is one. Directories of other users and machines are passed over.
     pub fn find(parent: Option<&Path>, job: &str) -> Result<Option<JobDir>> {
         let parent = parent_dir(parent)?;
+        check_parent(&parent)?;
         let prefix = prefix(job);
         let entries = fs::read_dir(&parent).cannot(|| format!("read {}", parent.display()))?;
         for entry in entries {
@@ -218,9 +220,12 @@ impl JobDir {
     }
 
     /// Ends servers and mounts of this directory that no pid file names: their `covey up` was killed as it
-    /// started them.
+    /// started them. A mount that a pid file names is in use, whatever has become of the server.
     pub async fn end_strays(&self) -> Result<()> {
-        let strays = processes_of(&self.cluster.config_file());
+        let named = mounts::of(&self.cluster).into_iter().map(|(_, process)| process.pid);
+        let named: Vec<_> = named.collect();
+        let mut strays = processes_of(&self.cluster.config_file());
+        strays.retain(|process| !named.contains(&process.pid));
         for process in &strays {
             process.signal(Signal::TERM).cannot(|| format!("end pid {}", process.pid))?;
         }
@@ -292,9 +297,13 @@ fn prefix(job: &str) -> String {
     format!("covey-job-{job}-{}-", rustix::process::geteuid().as_raw())
 }
 
-/// Who may rename what lies in a directory may put another in its place.
+/// Another user who may rename a directory on the way can put another in its place.
 fn check_parent(parent: &Path) -> Result<()> {
-    let meta = fs::metadata(parent).cannot(|| format!("look at {}", parent.display()))?;
+    parent.ancestors().try_for_each(check_above)
+}
+
+fn check_above(above: &Path) -> Result<()> {
+    let meta = fs::metadata(above).cannot(|| format!("look at {}", above.display()))?;
     let own = rustix::process::geteuid().as_raw();
     let is_shared = meta.mode() & 0o022 != 0 && meta.mode() & 0o1000 == 0;
     let why = match () {
@@ -302,7 +311,7 @@ fn check_parent(parent: &Path) -> Result<()> {
         () if meta.uid() != 0 && meta.uid() != own => format!("it belongs to uid {}", meta.uid()),
         () => return Ok(()),
     };
-    Err(Error::work(format!("cannot make a job's directory in {}: {why}", parent.display()))
+    Err(Error::work(format!("cannot keep a job's directory below {}: {why}", above.display()))
         .hint("--dir names one of root or your own that others may not write, or a sticky one"))
 }
 
@@ -341,7 +350,12 @@ fn processes_of(config: &Path) -> Vec<Process> {
 fn serves(words: &[u8], config: &Path) -> bool {
     use std::os::unix::ffi::OsStrExt;
     let words: Vec<&[u8]> = words.split(|byte| *byte == 0).collect();
-    let is_daemon = words.get(3).is_some_and(|word| *word == b"serve" || *word == b"mount");
+    // Mounts in the foreground are the user's own: no `covey up` has started them.
+    let is_daemon = match words.get(3) {
+        Some(word) if *word == b"serve" => true,
+        Some(word) if *word == b"mount" => words.contains(&&b"--detached"[..]),
+        _ => false,
+    };
     is_daemon && words[1] == b"--config" && words[2] == config.as_os_str().as_bytes()
 }
 
@@ -375,6 +389,12 @@ mod tests {
         fs::set_permissions(above.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777))
             .unwrap();
         assert!(dir.make().unwrap_err().message.contains("other users may rename"));
+        // The directory above the parent counts as well.
+        let parent = above.path().join("parent");
+        fs::create_dir(&parent).unwrap();
+        let dir = JobDir::of(Some(&parent), "7", "n1").unwrap();
+        assert!(dir.make().unwrap_err().message.contains("other users may rename"));
+        assert!(JobDir::find(Some(&parent), "7").is_err());
     }
 
     #[test]
@@ -390,6 +410,9 @@ mod tests {
         let config = Path::new("/t/covey.toml");
         assert!(serves(b"covey\0--config\0/t/covey.toml\0serve\0--node\0n1\0", config));
         assert!(!serves(b"covey\0--config\0/t/covey.toml\0ls\0", config));
+        let mount = b"covey\0--config\0/t/covey.toml\0mount\0--foreground\0--detached\0--\0/m\0";
+        assert!(serves(mount, config));
+        assert!(!serves(b"covey\0--config\0/t/covey.toml\0mount\0--foreground\0/m\0", config));
         assert!(!serves(b"vi\0/t/covey.toml\0", config));
         assert!(!serves(b"covey\0--config\0/u/covey.toml\0serve\0", config));
     }

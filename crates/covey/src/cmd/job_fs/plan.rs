@@ -44,6 +44,8 @@ pub fn job_id(named: &str) -> Result<String> {
         Error::user("cannot tell which job: neither SLURM_JOB_ID nor PBS_JOBID is set")
             .hint("--job ID names it, with the same ID on every node")
     })?;
+    // PBS calls a member of an array `12[3].server`.
+    let job = job.replace(['[', ']'], "_");
     let fits = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     if job.len() > 64 || job.starts_with(['-', '.']) || !job.chars().all(fits) {
         return Err(Error::user(format!("cannot call a job `{job}`"))
@@ -146,7 +148,7 @@ impl Plan {
     }
 
     /// The same on all nodes. It tells clusters apart and is no secret.
-    fn cluster_id(&self) -> String {
+    pub fn cluster_id(&self) -> String {
         let uid = rustix::process::geteuid().as_raw();
         let text = format!("{} {uid} {} {}", self.job, self.port, self.nodes.join(","));
         let half = |salt: &str| covey_wire::fnv1a(format!("{salt} {text}").as_bytes());
@@ -180,6 +182,7 @@ mod tests {
     fn a_job_is_a_name_that_is_safe_in_a_path() {
         assert_eq!(job_id("4711").unwrap(), "4711");
         assert_eq!(job_id("12.head-2_a").unwrap(), "12.head-2_a");
+        assert_eq!(job_id("12[3].srv").unwrap(), "12_3_.srv");
         for wrong in ["a/b", "..", "-x", "a b", "*", &"x".repeat(65)] {
             assert!(job_id(wrong).is_err(), "{wrong}");
         }

@@ -181,7 +181,7 @@ async fn format(wish: &Wish, plan: &Plan, dir: &JobDir) -> Result<Config> {
     match &wish.key_file {
         Some(file) => key::take(file, &own)?,
         None => {
-            let shared = key::shared_file(&plan.job)?;
+            let shared = key::shared_file(&plan.job, &plan.cluster_id())?;
             if let Some(record) = dir.record() {
                 dir.set_record(&Record { shared_key: Some(shared.clone()), ..record })?;
             }
