@@ -248,6 +248,11 @@ impl Fs {
         self.shared.session.inode(id).await
     }
 
+    /// The same as it is now, whatever is known here.
+    pub async fn inode_now(&self, id: Id) -> Result<Inode> {
+        self.shared.session.inode_now(id).await
+    }
+
     /// How much longer what was last said of a file holds without being asked for again: its
     /// attributes, and a directory's name.
     pub fn time_left(&self, id: Id) -> (Duration, Duration) {

@@ -8,12 +8,14 @@
 //! Local disks are used from the blocking pool only: a disk that stalls must not keep the
 //! connections from answering the servers.
 
+mod beside;
 mod data;
 mod local;
 mod meta;
 mod stream;
 mod tree;
 
+pub use beside::Beside;
 pub use data::{Sink, Source};
 pub use stream::{in_from_stdin, out_to_stdout};
 pub use tree::{Copier, Job, Options, Place};

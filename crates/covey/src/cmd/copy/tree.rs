@@ -2,6 +2,7 @@
 
 use super::super::path::{Follow, below, is_kind, kind, shown};
 use super::super::{Context, Session, path::Failures, show};
+use super::beside::{Beside, local_mkdir, local_symlink, make_writable};
 use super::data::{Sink, Source, copy};
 use super::meta::Meta;
 use super::{local, stream};
@@ -20,6 +21,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// How to copy.
@@ -33,8 +35,8 @@ pub struct Options {
     pub jobs: usize,
     /// Bits that new files do not get.
     pub umask: u32,
-    /// Files of this machine get other names, which this keeps apart, until they are whole and durable.
-    pub beside: Option<String>,
+    /// Files of this machine get other names until they are whole and durable.
+    pub beside: Option<Beside>,
 }
 
 /// A file on either side.
@@ -67,9 +69,9 @@ pub struct Copier<'a> {
     /// Progress in bytes.
     pub bar: ProgressBar,
     /// Regular files and links done.
-    pub files: Cell<u64>,
+    pub files: Rc<Cell<u64>>,
     /// Directories done.
-    pub directories: Cell<u64>,
+    pub directories: Rc<Cell<u64>>,
     /// Bytes done.
     pub bytes: Cell<u64>,
     /// Jobs of which it is not known yet how much they are: while there are any, nobody knows a total.
@@ -78,6 +80,14 @@ pub struct Copier<'a> {
     unfinished: RefCell<Vec<(Made, Meta)>>,
     /// Directories of this machine whose names are to be made durable.
     renamed_in: RefCell<BTreeSet<PathBuf>>,
+}
+
+/// How the copy of a file went.
+enum Copied {
+    /// All of it, with its bytes.
+    Whole(u64),
+    /// The file changed meanwhile, to this; nothing has its name.
+    Changed(Box<Inode>),
 }
 
 /// A directory of ours.
@@ -95,7 +105,8 @@ impl<'a> Copier<'a> {
         options: Options,
         bar: ProgressBar,
     ) -> Self {
-        let (files, directories, bytes, unseen) = Default::default();
+        let (files, directories) = Default::default();
+        let (bytes, unseen) = Default::default();
         Copier {
             session,
             context,
@@ -127,6 +138,10 @@ impl<'a> Copier<'a> {
                 Err(error) => self.bar.suspend(|| failures.tell(&error, self.context)),
             }
         }
+        // A directory that gets a mode without `r` could not be opened for that afterwards.
+        if let Err(error) = self.sync_names().await {
+            self.bar.suspend(|| failures.tell(&error, self.context));
+        }
         // What lies deeper was made later: finish it first.
         let unfinished = self.unfinished.take();
         for (made, meta) in unfinished.into_iter().rev() {
@@ -137,7 +152,7 @@ impl<'a> Copier<'a> {
     }
 
     /// Makes the names of what was written beside durable.
-    pub async fn sync_names(&self) -> Result<()> {
+    async fn sync_names(&self) -> Result<()> {
         for dir in self.renamed_in.take() {
             let opened = dir.clone();
             let synced = local::blocking(move || std::fs::File::open(opened)?.sync_all()).await;
@@ -207,21 +222,52 @@ impl<'a> Copier<'a> {
 
     async fn file(&self, job: &Job, meta: &Meta) -> Result<()> {
         self.bar.inc_length(meta.size);
-        let source = self.source(job).await?;
-        let mode = meta.permissions() & !self.options.umask & 0o777;
-        let small = source.small(meta.size, meta.is_sparse).await?;
-        let part = self.part(job);
-        let moved = self.content(job, part.as_ref(), &source, mode, meta, small).await;
-        if let (Err(_), Some(Job { to: Place::Local(part), .. })) = (&moved, &part) {
-            // On a full disk it would be in the way of the next try elsewhere.
-            let _ = std::fs::remove_file(part);
-        }
-        self.bytes.set(self.bytes.get() + moved?);
+        let bytes = match self.copied(job, meta).await? {
+            Copied::Whole(bytes) => bytes,
+            // A program wrote to it meanwhile: it may have been at its end by now.
+            Copied::Changed(now) => {
+                let again = Job { inode: Some((*now).clone()), ..job.clone() };
+                match self.copied(&again, &Meta::covey(&now)).await? {
+                    Copied::Whole(bytes) => bytes,
+                    Copied::Changed(_) => {
+                        return Err(Error::work(format!(
+                            "cannot copy {}: it changed while it was read, twice",
+                            job.from
+                        ))
+                        .hint("end the program that writes to it, then try again"));
+                    }
+                }
+            }
+        };
+        self.bytes.set(self.bytes.get() + bytes);
         self.context.output.detail(format!("{} -> {}", job.from, job.to));
         Ok(())
     }
 
-    /// The bytes and attributes of a file, under another name first if there is one; how many bytes.
+    async fn copied(&self, job: &Job, meta: &Meta) -> Result<Copied> {
+        let source = self.source(job).await?;
+        let mode = meta.permissions() & !self.options.umask & 0o777;
+        let small = source.small(meta.size, meta.is_sparse).await?;
+        let part = self.part(job);
+        let copied = self.content(job, part.as_ref(), &source, mode, meta, small).await;
+        let is_whole = matches!(copied, Ok(Copied::Whole(_)));
+        if let (false, Some(Job { to: Place::Local(part), .. })) = (is_whole, &part) {
+            // On a full disk it would be in the way of the next try elsewhere.
+            let _ = std::fs::remove_file(part);
+        }
+        copied
+    }
+
+    /// Its inode as it is now, where that is another than it was when the copy began.
+    async fn changed(&self, job: &Job) -> Result<Option<Box<Inode>>> {
+        let Some(then) = &job.inode else { return Ok(None) };
+        let now = self.session.fs.inode_now(then.id).await;
+        let now = now.cannot(|| format!("look at {}", job.from))?;
+        let is_same = (now.size, now.mtime) == (then.size, then.mtime);
+        Ok((!is_same).then(|| Box::new(now)))
+    }
+
+    /// The bytes and attributes of a file, under another name first if there is one.
     async fn content(
         &self,
         job: &Job,
@@ -230,7 +276,7 @@ impl<'a> Copier<'a> {
         mode: u32,
         meta: &Meta,
         small: Payload,
-    ) -> Result<u64> {
+    ) -> Result<Copied> {
         let sink = self.sink(part.unwrap_or(job), mode, meta, small.clone()).await?;
         let bytes = match source {
             _ if !small.is_empty() => {
@@ -249,16 +295,21 @@ impl<'a> Copier<'a> {
             self.preserve(&sink, meta).await?;
         }
         if let (Some(part), Sink::Local { file, .. }) = (part, &sink) {
+            if let Some(now) = self.changed(job).await? {
+                return Ok(Copied::Changed(now));
+            }
             local::settle(file.clone(), &part.to, &job.to, meta.size).await?;
             self.has_changed(&job.to);
         }
-        Ok(bytes)
+        Ok(Copied::Whole(bytes))
     }
 
     /// The same job with another name at its end, where files are written beside.
     fn part(&self, job: &Job) -> Option<Job> {
-        let (Place::Local(path), Some(tag)) = (&job.to, &self.options.beside) else { return None };
-        Some(Job { to: Place::Local(local::beside(path, tag)), ..job.clone() })
+        let (Place::Local(path), Some(beside)) = (&job.to, &self.options.beside) else {
+            return None;
+        };
+        Some(Job { to: Place::Local(local::beside(path, &beside.tag)), ..job.clone() })
     }
 
     async fn source(&self, job: &Job) -> Result<Source> {
@@ -374,9 +425,15 @@ impl<'a> Copier<'a> {
         match &job.to {
             Place::Local(path) => {
                 let (path, meta, preserve) = (path.clone(), meta.clone(), self.options.preserve);
+                let tag = self.options.beside.as_ref().map(|beside| &beside.tag);
+                let part = tag.map(|tag| local::beside(&path, tag));
                 let make = move || {
-                    local_symlink(&path, &meta.target)?;
-                    if preserve { meta.set_local_link(&path, is_root()) } else { Ok(()) }
+                    let made = part.as_ref().unwrap_or(&path);
+                    local_symlink(made, &meta.target)?;
+                    if preserve {
+                        meta.set_local_link(made, is_root())?;
+                    }
+                    part.as_ref().map_or(Ok(()), |part| std::fs::rename(part, &path))
                 };
                 local::blocking(make).await.cannot(what)?;
                 self.has_changed(&job.to);
@@ -462,8 +519,14 @@ impl<'a> Copier<'a> {
         let what = || format!("make directory {to}");
         match to {
             Place::Local(path) => {
-                let dir = path.clone();
-                local::blocking(move || local_mkdir(&dir, mode)).await.cannot(what)?;
+                let (dir, beside) = (path.clone(), self.options.beside.clone());
+                let make = move || {
+                    local_mkdir(&dir, mode)?;
+                    let Some(beside) = beside else { return Ok(()) };
+                    beside.check(&dir)?;
+                    make_writable(&dir)
+                };
+                local::blocking(make).await.cannot(what)?;
                 self.has_changed(to);
                 Ok(Made::Local(path.clone()))
             }
@@ -522,25 +585,6 @@ impl<'a> Copier<'a> {
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
-}
-
-fn local_mkdir(dir: &std::path::Path, mode: u32) -> std::io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    match std::fs::DirBuilder::new().mode(mode).create(dir) {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
-        other => other,
-    }
-}
-
-fn local_symlink(path: &std::path::Path, target: &Name) -> std::io::Result<()> {
-    let target = OsStr::from_bytes(target.as_bytes());
-    match std::os::unix::fs::symlink(target, path) {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            std::fs::remove_file(path)?;
-            std::os::unix::fs::symlink(target, path)
-        }
-        other => other,
-    }
 }
 
 impl std::fmt::Display for Place {

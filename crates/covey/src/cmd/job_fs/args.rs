@@ -89,10 +89,13 @@ pub struct Down {
     /// and the others wait for it
     #[arg(long, value_name = "SRC:DST", requires = "job", value_parser = Spec::outward)]
     stage_out: Vec<Spec>,
+    /// Pass over each SRC that is not there, instead of failing
+    #[arg(long, requires = "stage_out")]
+    skip_missing: bool,
     /// Only stop it: `covey up --job` starts it again with its files
     #[arg(long, requires = "job", conflicts_with = "stage_out")]
     keep: bool,
-    /// Remove it also where a stage-out has failed
+    /// Remove it also where a stage-out has failed, or the first node cannot be asked how it went
     #[arg(long, requires = "job", conflicts_with_all = ["keep", "stage_out"])]
     discard: bool,
 }
@@ -104,6 +107,7 @@ impl Down {
             job: self.job?,
             parent: dir,
             stage_out: self.stage_out,
+            skip_missing: self.skip_missing,
             keep: self.keep,
             discard: self.discard,
         })

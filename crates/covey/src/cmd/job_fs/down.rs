@@ -2,9 +2,10 @@
 
 use super::place::{JobDir, Record};
 use super::plan::job_id;
-use super::stage::{self, Spec};
+use super::stage::{self, Out, Spec};
 use super::{notes, up};
 use crate::cmd::cluster::mounts;
+use crate::cmd::copy::Beside;
 use crate::cmd::{Context, down};
 use crate::config::{Config, load};
 use crate::error::{Error, Kind, Result};
@@ -13,11 +14,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// How long the first node's metadata stays for the others to see how the stage-out went.
-const LINGER: Duration = Duration::from_secs(5);
+const LINGER: Duration = Duration::from_secs(60);
 
 const UNSAVED: &str = "unsaved";
 /// Until the file system is used again.
 pub const STAGED_OUT: &str = "staged-out";
+/// The file system was reached from this node: it may hold files.
+pub const MET: &str = "met";
 
 /// What was asked for.
 pub struct Wish {
@@ -27,6 +30,8 @@ pub struct Wish {
     pub parent: Option<PathBuf>,
     /// What to copy out.
     pub stage_out: Vec<Spec>,
+    /// Pass over what is not there.
+    pub skip_missing: bool,
     /// Only stop.
     pub keep: bool,
     /// Remove results that could not be staged out.
@@ -45,7 +50,7 @@ pub async fn run(wish: &Wish, context: &Context) -> Result<()> {
     if !wish.stage_out.is_empty() {
         stage_out(wish, &dir, context).await?;
     } else if !wish.keep {
-        may_remove(wish, &dir, &job)?;
+        may_remove(wish, &dir, &job, context).await?;
     }
     let stopped = down::stop_all(&dir.cluster, &context.output).await?;
     dir.end_strays().await?;
@@ -79,19 +84,50 @@ fn remove_traces(record: &Record) {
     }
 }
 
-/// Results that only are here are not removed unasked.
-fn may_remove(wish: &Wish, dir: &JobDir, job: &str) -> Result<()> {
-    if wish.discard || dir.read(UNSAVED).is_none() {
+/// Results that are only here are not removed unasked. What the first node knows of them counts on every node.
+async fn may_remove(wish: &Wish, dir: &JobDir, job: &str, context: &Context) -> Result<()> {
+    if wish.discard {
         return Ok(());
     }
-    Err(Error::work(format!(
+    if dir.read(UNSAVED).is_some() {
+        return Err(unsaved(dir, job));
+    }
+    let Some(record) = dir.record().filter(|record| record.nodes.len() > 1) else { return Ok(()) };
+    let Ok(config) = load(&dir.cluster.config_file()) else { return Ok(()) };
+    let inside = up::of(&config, context);
+    if record.nodes.first() == Some(&record.node) {
+        if dir.cluster.process(&record.node).is_some() {
+            linger(&config, &record, None, &inside).await;
+        }
+        return Ok(());
+    }
+    // Where `covey up` never came so far, no program has seen the file system.
+    if dir.read(MET).is_none() {
+        return Ok(());
+    }
+    match notes::verdict(&inside).await {
+        notes::Verdict::Free => Ok(()),
+        notes::Verdict::Unsaved => Err(unsaved(dir, job)),
+        notes::Verdict::Unknown => Err(Error::work(format!(
+            "cannot remove {}: the first node, {}, does not say whether results of job {job} were \
+             staged out",
+            dir.path().display(),
+            record.nodes[0]
+        ))
+        .hint("run the command on all nodes at the same time")
+        .hint("where nothing is needed any more, --discard removes it")),
+    }
+}
+
+fn unsaved(dir: &JobDir, job: &str) -> Error {
+    Error::work(format!(
         "cannot remove {}: the stage-out of job {job} did not come to a good end",
         dir.path().display()
     ))
     .hint(
         "--stage-out SRC:DST tries again; after a stop, `covey up --job` starts the servers first",
     )
-    .hint("--keep stops the servers and keeps the data; --discard removes it"))
+    .hint("--keep stops the servers and keeps the data; --discard removes it")
 }
 
 async fn stage_out(wish: &Wish, dir: &JobDir, context: &Context) -> Result<()> {
@@ -102,42 +138,61 @@ async fn stage_out(wish: &Wish, dir: &JobDir, context: &Context) -> Result<()> {
             .hint("`covey down --job` without --stage-out removes what there is of it"));
     };
     let config = load(&dir.cluster.config_file())?;
-    // Other nodes have seen the good end and may be gone: what was begun goes on. `covey up --job` takes it back.
-    if dir.read(STAGED_OUT).as_deref() == Some(&wanted) {
+    // Other nodes have seen the good end and may be gone: what was begun goes on. While all servers run, programs may
+    // have written more since, and copying again does no harm.
+    if dir.read(STAGED_OUT).as_deref() == Some(&wanted) && !all_stay(&config, &record).await {
         context.output.say("all was staged out before");
         return Ok(());
     }
     let inside = up::of(&config, context);
     let is_first = record.nodes.first() == Some(&record.node);
+    let gone = places_that_go(dir);
     if is_first {
-        let gone = places_that_go(dir);
         specs.iter().try_for_each(|spec| stage::outlives(spec, &gone))?;
     }
-    dir.forget(STAGED_OUT);
     dir.put(UNSAVED, &wanted)?;
+    dir.forget(STAGED_OUT);
+    // As typed: directories that commands run in may differ.
+    let typed: Vec<u8> = wish.stage_out.iter().flat_map(Spec::line).collect();
+    let number = covey_wire::fnv1a(&typed);
     let result = if is_first {
-        first(&specs, dir, &record, &inside).await
+        let tag = format!("{} {}", record.job, dir.path().display());
+        let beside = Beside { tag, avoid: gone };
+        let skip_missing = wish.skip_missing;
+        let how = Out { beside, skip_missing, watch: stage::Watch::default() };
+        first(&specs, dir, number, &how, &inside).await
     } else {
-        notes::wait(&inside).await
+        let waited = notes::wait(&inside, number).await;
+        waited.and_then(|()| dir.rename(UNSAVED, STAGED_OUT))
     };
     result.map_err(|error| kept(error, dir, &record, context))?;
-    dir.rename(UNSAVED, STAGED_OUT)?;
     if is_first && record.nodes.len() > 1 {
-        linger(&config, &record).await;
+        linger(&config, &record, Some(number), &inside).await;
     }
     Ok(())
 }
 
-async fn first(specs: &[Spec], dir: &JobDir, record: &Record, inside: &Context) -> Result<()> {
+async fn first(
+    specs: &[Spec],
+    dir: &JobDir,
+    number: u64,
+    how: &Out,
+    inside: &Context,
+) -> Result<()> {
     let session = inside.session().await?;
-    let tag = format!("{} {}", record.job, dir.path().display());
-    let copied = async {
+    let copy = async {
         for spec in specs {
-            stage::copy_out(&session, spec, &tag, inside).await?;
+            stage::copy_out(&session, spec, how, inside).await?;
         }
         Ok(())
     };
-    let result = notes::telling(&session, copied).await;
+    let work = notes::Work {
+        wanted: number,
+        count: &|| how.watch.count(),
+        copy,
+        record: || dir.rename(UNSAVED, STAGED_OUT),
+    };
+    let result = notes::telling(&session, work).await;
     session.close(result).await
 }
 
@@ -165,12 +220,41 @@ fn places_that_go(dir: &JobDir) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Waits a little until the other servers have ended: those who wait for the verdict read it from this node.
-async fn linger(config: &Config, record: &Record) {
+/// Waits until the other servers have ended: their nodes read from this one how the stage-out went, if there was one.
+async fn linger(config: &Config, record: &Record, stage_out: Option<u64>, inside: &Context) {
+    const SILENT: Duration = Duration::from_secs(3);
     let begin = Instant::now();
+    let (mut session, mut tick, mut told) = (None, 1 << 32, false);
     while begin.elapsed() < LINGER && answering(config, &record.nodes).await > 1 {
+        if session.is_none() && stage_out.is_some() {
+            let asked = tokio::time::timeout(Duration::from_secs(1), inside.session()).await;
+            session = asked.ok().and_then(Result::ok);
+        }
+        if let (Some(session), Some(number)) = (&session, stage_out) {
+            tick += 1;
+            notes::say_done(session, number, tick).await;
+        }
+        if begin.elapsed() > SILENT && !std::mem::replace(&mut told, true) {
+            let seconds = LINGER.as_secs();
+            inside.output.say(format!(
+                "waiting for `covey down --job` on the other nodes, at most {seconds} s"
+            ));
+        }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+/// Whether all servers run, and do not just end: that takes the others a moment after a good end.
+async fn all_stay(config: &Config, record: &Record) -> bool {
+    let count = record.nodes.len();
+    if answering(config, &record.nodes).await < count {
+        return false;
+    }
+    if count == 1 {
+        return true;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    answering(config, &record.nodes).await == count
 }
 
 /// How many nodes have a server that answers.

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   /.covey-job/NODE.up     this node is ready: its server answers, and it has mounted what it was to
+//!   /.covey-job/staged-in   the stage-in has come to a good end; for scripts
 //!   /.covey-job/stage-out   how the first node's stage-out goes
 //! ```
 //!
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 /// The directory.
 pub const DIR: &str = ".covey-job";
 const STAGE_OUT: &str = "stage-out";
+const STAGED_IN: &str = "staged-in";
 /// How often it is written and read.
 const EVERY: Duration = Duration::from_millis(200);
 /// How long the first node may say nothing new.
@@ -31,16 +33,20 @@ const ABSENCE: Duration = Duration::from_secs(10);
 const GONE: Duration = Duration::from_secs(1);
 /// How long a failure that was told is taken for that of an earlier try.
 const OLD_NEWS: Duration = Duration::from_secs(5);
+/// How long a stage-out may copy nothing: syncing a large file takes its time.
+const STALL: Duration = Duration::from_secs(300);
+/// How long a question may take that is not worth waiting for.
+const QUESTION: Duration = Duration::from_secs(5);
 /// Bytes of the file, whatever it says: writing it again takes no space.
-const BYTES: usize = 32;
+const BYTES: usize = 64;
 
-/// What the first node says.
+/// What the first node says. The tick grows with each time it says so: a word that stays the same is an old one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Word {
-    /// It copies; the number grows.
-    Copying(u64),
-    /// All is out.
-    Done,
+    /// It copies; the count grows with what it has copied.
+    Copying { count: u64, tick: u64 },
+    /// All is out, for the stage-out of this number.
+    Done { wanted: u64, tick: u64 },
     /// Something is not.
     Failed,
 }
@@ -48,21 +54,67 @@ enum Word {
 impl Word {
     fn text(self) -> String {
         let text = match self {
-            Word::Copying(count) => format!("copying {count}"),
-            Word::Done => "done".to_string(),
+            Word::Copying { count, tick } => format!("copying {count} {tick}"),
+            Word::Done { wanted, tick } => format!("done {wanted} {tick}"),
             Word::Failed => "failed".to_string(),
         };
         format!("{text:<width$}\n", width = BYTES - 1)
     }
 
     fn read(text: &[u8]) -> Option<Word> {
-        let text = std::str::from_utf8(text).ok()?.trim();
-        match (text, text.strip_prefix("copying ")) {
-            ("done", _) => Some(Word::Done),
-            ("failed", _) => Some(Word::Failed),
-            (_, Some(count)) => count.parse().ok().map(Word::Copying),
+        let words: Vec<&str> = std::str::from_utf8(text).ok()?.split_whitespace().collect();
+        match words[..] {
+            ["copying", count, tick] => {
+                Some(Word::Copying { count: count.parse().ok()?, tick: tick.parse().ok()? })
+            }
+            ["done", wanted, tick] => {
+                Some(Word::Done { wanted: wanted.parse().ok()?, tick: tick.parse().ok()? })
+            }
+            ["failed"] => Some(Word::Failed),
             _ => None,
         }
+    }
+
+    /// Whether it is about this stage-out: the good end of another one says nothing.
+    fn is_about(self, stage_out: u64) -> bool {
+        !matches!(self, Word::Done { wanted, .. } if wanted != stage_out)
+    }
+}
+
+/// Says that the stage-in has come to a good end.
+pub async fn say_staged_in(session: &Session) -> Result<()> {
+    write(session, STAGED_IN, "").await
+}
+
+/// Takes that back, where a later one has not.
+pub async fn forget_staged_in(session: &Session) {
+    let _ = forget(session, STAGED_IN).await;
+}
+
+/// Says, while the first node waits for the others, that all is out.
+pub async fn say_done(session: &Session, wanted: u64, tick: u64) {
+    let text = Word::Done { wanted, tick }.text();
+    let _ = tokio::time::timeout(QUESTION, write(session, STAGE_OUT, &text)).await;
+}
+
+/// What another node learns about results that are nowhere else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// A stage-out has begun, and has not come to a good end.
+    Unsaved,
+    /// There is none that failed.
+    Free,
+    /// The first node's server does not answer.
+    Unknown,
+}
+
+/// Asks how a stage-out went.
+pub async fn verdict(context: &Context) -> Verdict {
+    let asked = async { read(&context.session().await?).await };
+    match tokio::time::timeout(QUESTION, asked).await {
+        Ok(Ok(Some(Word::Copying { .. } | Word::Failed))) => Verdict::Unsaved,
+        Ok(Ok(_)) => Verdict::Free,
+        _ => Verdict::Unknown,
     }
 }
 
@@ -92,39 +144,60 @@ pub async fn wait_ready(
     }
 }
 
+/// The first node's work, as the others learn of it.
+pub struct Work<'a, Copy, Record> {
+    /// The number of the stage-out.
+    pub wanted: u64,
+    /// How far it is.
+    pub count: &'a dyn Fn() -> u64,
+    /// What is to be done.
+    pub copy: Copy,
+    /// Puts the good end on record, before the others are told: they go then.
+    pub record: Record,
+}
+
 /// Does the first node's work, and tells the others how it goes.
-pub async fn telling(session: &Session, work: impl Future<Output = Result<()>>) -> Result<()> {
-    let (mut work, mut count) = (std::pin::pin!(work), 0);
+pub async fn telling<Copy, Record>(session: &Session, work: Work<'_, Copy, Record>) -> Result<()>
+where
+    Copy: Future<Output = Result<()>>,
+    Record: FnOnce() -> Result<()>,
+{
+    let (mut copy, mut tick) = (std::pin::pin!(work.copy), 0);
     let result = loop {
-        count += 1;
+        tick += 1;
         // A full file system must not keep its files from being copied out: the others give up then.
-        let text = Word::Copying(count).text();
+        let text = Word::Copying { count: (work.count)(), tick }.text();
         let tell = write(session, STAGE_OUT, &text);
-        let (_, done) = tokio::join!(tell, tokio::time::timeout(EVERY, &mut work));
+        let (_, done) = tokio::join!(tell, tokio::time::timeout(EVERY, &mut copy));
         if let Ok(result) = done {
             break result;
         }
     };
-    let word = if result.is_ok() { Word::Done } else { Word::Failed };
+    let result = result.and_then(|()| (work.record)());
+    let done = Word::Done { wanted: work.wanted, tick };
+    let word = if result.is_ok() { done } else { Word::Failed };
     let _ = write(session, STAGE_OUT, &word.text()).await;
     result
 }
 
 /// Takes back what an earlier stage-out has said: the file system is used again.
 pub async fn forget_stage_out(session: &Session) -> Result<()> {
+    forget(session, STAGE_OUT).await
+}
+
+async fn forget(session: &Session, file: &str) -> Result<()> {
     let dir = place(session).await?;
-    let name = Name::from(STAGE_OUT);
-    match session.fs.unlink(&session.who, dir, &name, Removal::File).await {
+    match session.fs.unlink(&session.who, dir, &Name::from(file), Removal::File).await {
         Err(error) if error.code() == Errno::ENOENT => Ok(()),
-        other => other.cannot(|| format!("remove :/{DIR}/{STAGE_OUT}")),
+        other => other.cannot(|| format!("remove :/{DIR}/{file}")),
     }
 }
 
-/// Waits, on another node, until all is out.
-pub async fn wait(context: &Context) -> Result<()> {
+/// Waits, on another node, until all of this stage-out is out.
+pub async fn wait(context: &Context, wanted: u64) -> Result<()> {
     let mut session: Option<Session> = None;
     let begin = Instant::now();
-    let (mut news, mut heard, mut ear) = (begin, begin, Ear::default());
+    let (mut news, mut heard, mut moved, mut ear) = (begin, begin, begin, Ear::default());
     loop {
         if session.is_none() {
             let asked = tokio::time::timeout(PATIENCE, context.session()).await;
@@ -137,15 +210,20 @@ pub async fn wait(context: &Context) -> Result<()> {
             None => None,
         };
         if let Some(word) = word {
+            let word: Option<Word> = word.filter(|word| word.is_about(wanted));
             heard = Instant::now();
+            if count_of(word) != count_of(ear.last) {
+                moved = heard;
+            }
             if ear.hear(word) {
                 news = heard;
             }
         }
         match ear.last {
-            Some(Word::Done) if ear.is_fresh || heard.elapsed() > GONE => return Ok(()),
+            Some(Word::Done { .. }) if ear.is_fresh || heard.elapsed() > GONE => return Ok(()),
             Some(Word::Failed) if begin.elapsed() > OLD_NEWS => return Err(failed()),
             None if session.is_none() && news.elapsed() > ABSENCE => return Err(absent()),
+            Some(Word::Copying { .. }) if moved.elapsed() > STALL => return Err(stalled()),
             last if news.elapsed() > PATIENCE => return Err(silent(last.is_some())),
             _ => tokio::time::sleep(EVERY).await,
         }
@@ -165,12 +243,27 @@ impl Ear {
     /// Whether it is news.
     fn hear(&mut self, word: Option<Word>) -> bool {
         let is_news = word.is_some() && word != self.last;
-        self.is_fresh =
-            word == Some(Word::Done) && (self.is_fresh || (self.has_listened && is_news));
+        self.is_fresh = matches!(word, Some(Word::Done { .. }))
+            && (self.is_fresh || (self.has_listened && is_news));
         self.has_listened = true;
         self.last = word;
         is_news
     }
+}
+
+fn count_of(word: Option<Word>) -> Option<u64> {
+    match word {
+        Some(Word::Copying { count, .. }) => Some(count),
+        _ => None,
+    }
+}
+
+fn stalled() -> Error {
+    let seconds = STALL.as_secs();
+    let what = "cannot remove this node's part: the first node";
+    Error::work(format!("{what} has copied nothing out for {seconds} s")).hint(
+        "does the file system that it copies to hang? the same command on all nodes tries again",
+    )
 }
 
 fn failed() -> Error {
@@ -239,9 +332,16 @@ async fn read(session: &Session) -> Result<Option<Word>> {
 mod tests {
     use super::*;
 
+    fn done(tick: u64) -> Option<Word> {
+        Some(Word::Done { wanted: 5, tick })
+    }
+
     #[test]
     fn each_word_reads_back_and_has_the_same_length() {
-        for word in [Word::Copying(7), Word::Copying(u64::MAX), Word::Done, Word::Failed] {
+        let most = u64::MAX;
+        let copying = [7, most].map(|count| Word::Copying { count, tick: most });
+        let done = Word::Done { wanted: most, tick: most };
+        for word in [copying[0], copying[1], done, Word::Failed] {
             assert_eq!(Word::read(word.text().as_bytes()), Some(word));
             assert_eq!(word.text().len(), BYTES);
         }
@@ -251,13 +351,23 @@ mod tests {
     #[test]
     fn a_done_that_was_there_before_is_not_believed() {
         let mut ear = Ear::default();
-        assert!(ear.hear(Some(Word::Done)));
-        assert!(!ear.hear(Some(Word::Done)) && !ear.is_fresh);
-        assert!(ear.hear(Some(Word::Copying(1))) && !ear.is_fresh);
-        assert!(ear.hear(Some(Word::Done)) && ear.is_fresh);
-        assert!(!ear.hear(Some(Word::Done)) && ear.is_fresh);
+        assert!(ear.hear(done(1)));
+        assert!(!ear.hear(done(1)) && !ear.is_fresh);
+        assert!(ear.hear(Some(Word::Copying { count: 0, tick: 1 })) && !ear.is_fresh);
+        assert!(ear.hear(done(2)) && ear.is_fresh);
+        assert!(!ear.hear(done(2)) && ear.is_fresh);
         let mut ear = Ear::default();
         assert!(!ear.hear(None));
-        assert!(ear.hear(Some(Word::Done)) && ear.is_fresh);
+        assert!(ear.hear(done(1)) && ear.is_fresh);
+        // A first node that has ended well and waits says so again and again.
+        let mut ear = Ear::default();
+        assert!(ear.hear(done(8)) && !ear.is_fresh);
+        assert!(ear.hear(done(9)) && ear.is_fresh);
+    }
+
+    #[test]
+    fn the_good_end_of_another_stage_out_says_nothing() {
+        let done = Word::Done { wanted: 5, tick: 1 };
+        assert!(done.is_about(5) && !done.is_about(6) && Word::Failed.is_about(6));
     }
 }

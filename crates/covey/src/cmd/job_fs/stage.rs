@@ -4,17 +4,19 @@
 //! is whole, whenever the copy is cut off. Doing it again does all of it again.
 
 use super::notes;
-use crate::cmd::copy::{Copier, Job, Options, Place};
+use crate::cmd::copy::{Beside, Copier, Job, Options, Place};
 use crate::cmd::path::{Failures, Follow, below, inside, last_name, shown};
 use crate::cmd::{Context, Session, mkdir};
 use crate::config::size;
 use crate::error::{Cannot, Error, Result};
 use crate::output::counted;
+use covey_ninep::tree::Errno;
 use covey_stripe::ops::{Inode, ROOT};
 use covey_wire::Name;
+use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Files at the same time.
 const JOBS: usize = 16;
@@ -82,21 +84,64 @@ pub async fn copy_in(session: &Session, spec: &Spec, context: &Context) -> Resul
         }
     };
     let job = Job { from: Place::Local(PathBuf::from(&spec.from)), inode: None, follow: true, to };
-    copy(session, vec![job], None, "staged in", context).await
+    copy(session, vec![job], None, &Watch::default(), context).await
 }
 
-/// Copies out: `tag` keeps the unfinished names of several jobs apart.
-pub async fn copy_out(session: &Session, spec: &Spec, tag: &str, context: &Context) -> Result<()> {
+/// How a stage-out is done.
+#[derive(Debug)]
+pub struct Out {
+    /// How its files are written.
+    pub beside: Beside,
+    /// A source that is not there is no failure.
+    pub skip_missing: bool,
+    /// How far it is.
+    pub watch: Watch,
+}
+
+/// Counts what was copied: a copy that hangs does not count on.
+#[derive(Default)]
+pub struct Watch {
+    copies: RefCell<Vec<Box<dyn Fn() -> u64>>>,
+}
+
+impl Watch {
+    /// Bytes, files and directories.
+    pub fn count(&self) -> u64 {
+        self.copies.borrow().iter().map(|copy| copy()).sum()
+    }
+
+    fn follow(&self, copier: &Copier<'_>) {
+        let (files, directories) = (copier.files.clone(), copier.directories.clone());
+        let bar = copier.bar.clone();
+        let count = move || files.get() + directories.get() + bar.position();
+        self.copies.borrow_mut().push(Box::new(count));
+    }
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Watch({})", self.count())
+    }
+}
+
+/// Copies out.
+pub async fn copy_out(session: &Session, spec: &Spec, how: &Out, context: &Context) -> Result<()> {
     let path = inside(&spec.from);
     let what = || format!("stage out {}", shown(&path));
-    let inode = session.resolve(&path, Follow::Last).await.cannot(what)?;
+    let inode = match session.resolve(&path, Follow::Last).await {
+        Err(error) if how.skip_missing && error.code() == Errno::ENOENT => {
+            context.output.say(format!("nothing to stage out: there is no :{}", shown(&path)));
+            return Ok(());
+        }
+        found => found.cannot(what)?,
+    };
     let to = PathBuf::from(&spec.to);
     let above = to.parent().unwrap_or(Path::new("/"));
     std::fs::create_dir_all(above).cannot(|| format!("make directory {}", above.display()))?;
     let from = Place::Covey { path: path.clone(), dir: ROOT, name: "".into() };
     let job = Job { from, inode: Some(inode), follow: false, to: Place::Local(to) };
     let jobs = if last_name(&path).is_none() { within(session, job).await? } else { vec![job] };
-    copy(session, jobs, Some(tag.to_string()), "staged out", context).await
+    copy(session, jobs, Some(how.beside.clone()), &how.watch, context).await
 }
 
 /// The root as jobs for what is in it, without the file that is not the job's.
@@ -121,17 +166,16 @@ async fn within(session: &Session, root: Job) -> Result<Vec<Job>> {
 async fn copy(
     session: &Session,
     jobs: Vec<Job>,
-    beside: Option<String>,
-    done: &str,
+    beside: Option<Beside>,
+    watch: &Watch,
     context: &Context,
 ) -> Result<()> {
+    let done = if beside.is_some() { "staged out" } else { "staged in" };
     let options = Options { recursive: true, preserve: true, jobs: JOBS, umask: 0, beside };
     let copier = Copier::new(session, context, options, context.output.progress(None));
+    watch.follow(&copier);
     let mut failures = Failures::default();
     copier.run(jobs, &mut failures).await;
-    if let Err(error) = copier.sync_names().await {
-        failures.tell(&error, context);
-    }
     copier.bar.finish_and_clear();
     failures.result()?;
     context.output.say(format!(
@@ -148,9 +192,17 @@ pub fn outlives(spec: &Spec, gone: &[PathBuf]) -> Result<()> {
     let to = Path::new(&spec.to);
     let real = to.ancestors().find_map(|above| {
         let rest = to.strip_prefix(above).ok()?;
-        Some(above.canonicalize().ok()?.join(rest))
+        Some((above.canonicalize().ok()?, rest))
     });
-    let real = real.unwrap_or_else(|| to.to_path_buf());
+    let (real, rest) = real.unwrap_or((PathBuf::from("/"), to));
+    if rest.components().any(|part| part == Component::ParentDir) {
+        return Err(Error::user(format!(
+            "cannot stage out to {}: `..` follows a directory that does not exist yet",
+            to.display()
+        ))
+        .hint("name the directory without `..`"));
+    }
+    let real = real.join(rest);
     match gone.iter().find(|place| real.starts_with(place)) {
         None => Ok(()),
         Some(place) => Err(Error::user(format!(
@@ -196,5 +248,7 @@ mod tests {
         assert!(outlives(&spec("job/new/x"), &gone).is_err());
         assert!(outlives(&spec("link/x"), &gone).is_err());
         assert!(outlives(&spec("job2/x"), &gone).is_ok());
+        assert!(outlives(&spec("new/../job/x"), &gone).is_err());
+        assert!(outlives(&spec("job/../x"), &gone).is_ok());
     }
 }

@@ -1,6 +1,6 @@
 //! `covey up --job`: this node's part of a job's file system.
 
-use super::down::STAGED_OUT;
+use super::down::{MET, STAGED_OUT};
 use super::place::{self, JobDir, Record};
 use super::plan::{Plan, Source, job_id};
 use super::stage::{self, Spec};
@@ -54,6 +54,7 @@ pub async fn run(wish: &Wish, context: &Context) -> Result<()> {
     let (config, started) = start(wish, &plan, &dir, context).await?;
     warn_of_step(wish, started, context);
     wait_for_others(&plan, &config, wish.wait).await?;
+    dir.put(MET, b"")?;
     // Whoever waits no longer for nodes that have no key yet would leave them without.
     if plan.is_first()
         && !wish.wait.is_zero()
@@ -326,9 +327,12 @@ async fn stage_in(wish: &Wish, dir: &JobDir, config: &Config, context: &Context)
             done.extend(line);
             dir.put(DONE, &done)?;
         }
-        Ok(())
+        notes::say_staged_in(&session).await
     };
     let result: Result<()> = staged.await;
+    if result.is_err() {
+        notes::forget_staged_in(&session).await;
+    }
     let failed = |error: Error| {
         if error.kind != Kind::Told {
             context.output.tell(&error);
