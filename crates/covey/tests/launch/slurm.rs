@@ -177,7 +177,7 @@ fn installed(at: &Path) -> String {
         "COVEY={covey}\nDIR={at}/disk\nMOUNT={mount}\nSECRET={at}/secret\nBURST_BUFFER=yes\n"
     );
     fs::write(format!("{at}/site/settings"), settings).unwrap();
-    fs::write(format!("{at}/secret"), "a secret of the site\n").unwrap();
+    fs::write(format!("{at}/secret"), "5".repeat(64) + "\n").unwrap();
     fs::set_permissions(format!("{at}/secret"), fs::Permissions::from_mode(0o600)).unwrap();
     for (name, mode) in [("disk", 0o1777), ("results", 0o777), ("in", 0o755)] {
         fs::create_dir(format!("{at}/{name}")).unwrap();
