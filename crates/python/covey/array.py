@@ -50,12 +50,16 @@ class Array:
         if shape is None:
             if mode == "w+":
                 raise ValueError("a new array needs a shape and a dtype")
+            if dtype is not None or offset:
+                raise ValueError("a file of numpy.save says itself what is in it: give a shape, too")
             shape, dtype, offset, order = _header(fs, self.path)
         shape = (shape,) if np.ndim(shape) == 0 else shape
         self.shape: tuple[int, ...] = tuple(operator.index(n) for n in shape)
         self.dtype: np.dtype[Any] = np.dtype(np.float64 if dtype is None else dtype)
         if self.dtype.hasobject:
             raise TypeError(f"{self.dtype} holds Python objects, which a file cannot")
+        if self.dtype.subdtype is not None:
+            raise TypeError(f"elements of {self.dtype} are arrays: more axes hold them")
         if self.dtype.itemsize == 0:
             raise TypeError(f"elements of {self.dtype} have no bytes")
         if any(n < 0 for n in self.shape):
@@ -121,7 +125,9 @@ class Array:
         slowest_first = part.slowest_first()
         data = np.empty([part.counts[axis] for axis in slowest_first], self.dtype)
         if data.size:
-            self._move(self._file.read_view, part, slowest_first, data)
+            got = self._move(self._file.read_view, part, slowest_first, data)
+            if got < data.nbytes:
+                raise EOFError(f"{self.path} has become shorter than the array")
         result = part.as_asked(data, slowest_first)
         return result[()] if part.is_element else result
 
@@ -137,10 +143,10 @@ class Array:
         data = np.ascontiguousarray(part.as_filed(value, slowest_first))
         self._move(self._file.write_view, part, slowest_first, data)
 
-    def _move(self, how: Any, part: _Part, slowest_first: list[int], data: Any) -> None:
+    def _move(self, how: Any, part: _Part, slowest_first: list[int], data: Any) -> Any:
         axes = [(part.counts[axis], part.strides[axis]) for axis in slowest_first]
         item, axes = _joined(self.dtype.itemsize, axes)
-        how(self.offset + part.start, item, axes, data.reshape(-1).view(np.uint8))
+        return how(self.offset + part.start, item, axes, data.reshape(-1).view(np.uint8))
 
     def _part(self, index: Any) -> _Part:
         return _Part(self.shape, self._strides, index)

@@ -7,7 +7,9 @@ it, as ``close`` does, and what is open when the interpreter exits is closed.
 from __future__ import annotations
 
 import atexit
+import errno
 import io
+import itertools
 import os
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -31,7 +33,9 @@ _FLAGS = {
 
 _ALL = 1 << 62
 
-_written: weakref.WeakSet[Any] = weakref.WeakSet()
+# What may hold bytes that were not written yet, by the order in which it was made: what wraps a file is younger.
+_written: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_numbers = itertools.count()
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
@@ -51,6 +55,7 @@ class RawFile(io.RawIOBase):
         self._mode = plain_mode(mode)
         self._file: File = client.open(path, _FLAGS[self._mode])
         self._at = 0
+        self._is_in_doubt = False
         self.name = path
         if self._mode[0] == "a":
             self._at = self._file.size()
@@ -103,11 +108,22 @@ class RawFile(io.RawIOBase):
             raise io.UnsupportedOperation("not writable")
         data = memoryview(data).cast("B")
         if self._mode[0] == "a":
-            self._at = self._file.append(data) + len(data)
+            self._at = self._append(data) + len(data)
         else:
             self._file.pwrite(data, self._at)
             self._at += len(data)
         return len(data)
+
+    def _append(self, data: memoryview) -> int:
+        if self._is_in_doubt:
+            what = "an append was interrupted, and is in the file or not"
+            raise OSError(errno.EIO, what, self.name)
+        try:
+            return self._file.append(data)
+        except BaseException as error:
+            # A signal: the append goes on, and must not be made again by whoever flushes next.
+            self._is_in_doubt = not isinstance(error, OSError) or error.errno is None
+            raise
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         self._check()
@@ -153,6 +169,8 @@ class _Opened:
     # Where it goes when it is committed; None where it is there already.
     target: str | None = None
     raw: RawFile
+    # Whether a part of it could not be written when it was closed.
+    is_broken: bool = False
 
     def _set(self, fs: CoveyFileSystem, path: str, target: str | None, blocksize: int) -> None:
         self.fs, self.path, self.target, self.blocksize = fs, path, target, blocksize
@@ -174,19 +192,30 @@ class _Opened:
             self.flush()  # type: ignore[attr-defined]
         self.raw.file.fsync()
 
+    def close(self) -> None:
+        try:
+            super().close()  # type: ignore[misc]
+        except BaseException:
+            self.is_broken = True
+            raise
+
     def commit(self) -> None:
         """Gives a file of a transaction its name."""
         if self.target is not None:
-            self.close()  # type: ignore[attr-defined]
+            self.close()
+            if self.is_broken:
+                raise OSError(errno.EIO, "not all of it could be written", self.target)
             self.fs.client.rename(self.path, self.target)
             self.path, self.target = self.target, None
 
     def discard(self) -> None:
         """Drops a file of a transaction."""
         if self.target is not None:
-            self.close()  # type: ignore[attr-defined]
-            self.fs.client.unlink(self.path)
-            self.target = None
+            try:
+                self.close()
+            finally:
+                self.fs.client.unlink(self.path)
+                self.target = None
 
 
 class BufferedReader(_Opened, io.BufferedReader):
@@ -211,8 +240,13 @@ def open_buffered(
     opened = kind(raw, blocksize)
     opened._set(fs, path, target, blocksize)
     if plain != "r":
-        _written.add(opened)
+        keep(opened)
     return opened
+
+
+def keep(opened: Any) -> None:
+    """Has it closed when the interpreter exits, before what it wraps."""
+    _written[next(_numbers)] = opened
 
 
 def end_with_interpreter(client: Client) -> None:
@@ -220,13 +254,18 @@ def end_with_interpreter(client: Client) -> None:
     _clients.add(client)
 
 
+def _youngest_first() -> list[Any]:
+    return [opened for _, opened in sorted(_written.items(), key=lambda item: -item[0])]
+
+
 @atexit.register
 def _end() -> None:
-    for opened in list(_written):
+    for opened in _youngest_first():
         try:
             opened.close()
         except Exception as error:  # The others are closed nevertheless.
-            os.write(2, f"covey: cannot close {opened.path}: {error}\n".encode(errors="replace"))
+            name = getattr(opened, "path", None) or getattr(opened, "name", "a file")
+            os.write(2, f"covey: cannot close {name}: {error}\n".encode(errors="replace"))
     for client in list(_clients):
         try:
             client.close()
@@ -234,9 +273,15 @@ def _end() -> None:
             pass  # The servers end the session themselves after a while.
 
 
-def _after_fork() -> None:
-    # What the parent has buffered is the parent's to write.
-    _written.clear()
+def _before_fork() -> None:
+    # What is in a buffer then would be written by parent and child.
+    for opened in _youngest_first():
+        try:
+            if not opened.closed:
+                opened.flush()
+        except Exception as error:
+            name = getattr(opened, "path", None) or getattr(opened, "name", "a file")
+            os.write(2, f"covey: cannot write {name}: {error}\n".encode(errors="replace"))
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(before=_before_fork)

@@ -19,7 +19,7 @@ from fsspec.spec import AbstractFileSystem
 from fsspec.utils import stringify_path
 
 from covey._covey import Client
-from covey.file import end_with_interpreter, open_buffered, plain_mode
+from covey.file import end_with_interpreter, keep, open_buffered, plain_mode
 
 if TYPE_CHECKING:
     from covey.array import Array
@@ -113,10 +113,14 @@ class CoveyFileSystem(AbstractFileSystem):
                 raise FileExistsError(17, "File exists", path)
             return
         try:
-            self.client.mkdir(path)
+            self._mkdir_unless(path, exist_ok)
         except FileNotFoundError:
             self.makedirs(self._parent(path), exist_ok=True)
-            self.makedirs(path, exist_ok=exist_ok)
+            self._mkdir_unless(path, exist_ok)
+
+    def _mkdir_unless(self, path: str, exist_ok: bool) -> None:
+        try:
+            self.client.mkdir(path)
         except FileExistsError:
             if not exist_ok or not self.isdir(path):
                 raise
@@ -131,12 +135,17 @@ class CoveyFileSystem(AbstractFileSystem):
         self, path: str | list[str], recursive: bool = False, maxdepth: int | None = None
     ) -> None:
         """Removes files; with ``recursive`` directories, too, and links without what they lead to."""
-        given = [path] if isinstance(path, (str, os.PathLike)) else path
+        # Patterns first: a link that one of them finds is removed, and not what it leads to.
+        given = self.expand_path(path, recursive=False)
         links = [one for one in given if recursive and self._is_link(one)]
         others = [one for one in given if one not in links]
-        paths = [self._strip_protocol(one) for one in links]
-        if others or not links:
-            paths += self.expand_path(others, recursive=recursive, maxdepth=maxdepth)
+        paths = list(links)
+        if others and recursive:
+            paths += self.expand_path(
+                others, recursive=True, maxdepth=maxdepth, assume_literal=True
+            )
+        else:
+            paths += others
         directories = []
         for one, error in zip(paths, self.client.unlink_many(paths)):
             if error and not (recursive and isinstance(error, IsADirectoryError)):
@@ -165,18 +174,37 @@ class CoveyFileSystem(AbstractFileSystem):
         """Renames a file or a directory with all that is in it."""
         old, new = self._strip_protocol(path1), self._strip_protocol(path2)
         # Into a directory that is there, as mv(1) does.
-        if self.isdir(new) and old != new:
+        if self._is_dir_there(new) and old != new:
             new = new.rstrip("/") + "/" + old.rsplit("/", 1)[-1]
         self.client.rename(old, new)
+
+    def _is_dir_there(self, path: str) -> bool:
+        """Whether it is a directory; an error where that cannot be told."""
+        try:
+            return self.info(path)["type"] == "directory" or self._leads_to_dir(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def _leads_to_dir(self, path: str) -> bool:
+        """Whether it is a symbolic link to a directory."""
+        path = self._strip_protocol(path)
+        return self._is_link(path) and self.isdir(path)
 
     mv_file = mv
 
     def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
         source, target = self._strip_protocol(path1), self._strip_protocol(path2)
+        if self._leads_to_dir(source):
+            raise IsADirectoryError(21, "Is a link to a directory", source)
         if self.isdir(source):
             self.makedirs(target, exist_ok=True)
         else:
             self._making(target, lambda: self.client.copy(source, target))
+
+    def get_file(self, rpath: str, lpath: Any, *args: Any, **kwargs: Any) -> None:
+        if self._leads_to_dir(rpath):
+            raise IsADirectoryError(21, "Is a link to a directory", rpath)
+        super().get_file(rpath, lpath, *args, **kwargs)
 
     def symlink(self, target: str, path: str) -> None:
         """Makes a symbolic link at ``path``; ``target`` is taken as it is."""
@@ -214,6 +242,13 @@ class CoveyFileSystem(AbstractFileSystem):
             return call()
 
     # Content
+
+    def open(self, path: str, mode: str = "rb", *args: Any, **kwargs: Any) -> Any:
+        opened = super().open(path, mode, *args, **kwargs)
+        if plain_mode(mode) != "r":
+            # Text and compressed files have a buffer of their own around that of the file.
+            keep(opened)
+        return opened
 
     def _open(
         self,
@@ -254,20 +289,33 @@ class CoveyFileSystem(AbstractFileSystem):
         ends = ends if isinstance(ends, (list, tuple)) else [ends] * len(paths)
         if len(starts) != len(paths) or len(ends) != len(paths):
             raise ValueError("as many starts and ends as paths")
-        requests = []
+        requests: list[tuple[str, int, int | None]] = []
+        failed: dict[int, OSError] = {}
         for path, start, end in zip(paths, starts, ends):
             path = self._strip_protocol(path)
             if (start or 0) < 0 or (end or 0) < 0:
                 # Counted from the end, as in slices.
-                start, end, _ = slice(start, end).indices(self.info(path)["size"])
+                try:
+                    start, end, _ = slice(start, end).indices(self.info(path)["size"])
+                except OSError as error:
+                    failed[len(requests)] = error
+                    start, end = 0, 0
             requests.append((path, start or 0, end))
         answers = self.client.read_many(requests)
+        for at, error in failed.items():
+            answers[at] = error
         if on_error == "raise":
             _first_error(answers)
         return answers
 
     def cat(
-        self, path: Any, recursive: bool = False, on_error: str = "raise", **kwargs: Any
+        self,
+        path: Any,
+        recursive: bool = False,
+        on_error: str = "raise",
+        start: int | None = None,
+        end: int | None = None,
+        **kwargs: Any,
     ) -> Any:
         """The content of one file, or of many as a dictionary: these are asked for at once."""
         paths = self.expand_path(path, recursive=recursive)
@@ -276,7 +324,7 @@ class CoveyFileSystem(AbstractFileSystem):
         )
         if recursive:
             paths = [one for one in paths if not self.isdir(one)]
-        answers = self.cat_ranges(paths, None, None, on_error=on_error, **kwargs)
+        answers = self.cat_ranges(paths, start, end, on_error=on_error, **kwargs)
         if not is_many:
             return answers[0]
         if on_error == "omit":
@@ -293,7 +341,12 @@ class CoveyFileSystem(AbstractFileSystem):
         elif not isinstance(path, dict):
             raise ValueError("path must be str or dict")
         items = [(self._strip_protocol(one), memoryview(v).cast("B")) for one, v in path.items()]
+        if len({one for one, _ in items}) < len(items):
+            raise ValueError("two of the paths are the same file")
         if self._intrans:
+            for one, _ in items:
+                if mode == "create" and self.lexists(one):
+                    raise FileExistsError(17, "File exists", one)
             for one, data in items:
                 with self.open(one, "wb") as file:
                     file.write(data)

@@ -279,9 +279,11 @@ impl How {
 
 async fn open(fs: &Fs, path: &[u8], how: How) -> Result<covey_stripe::client::File> {
     let who = caller();
+    // To cut is to write: the right to it is the server's to check.
+    let needed = how.access | if how.cut { access::WRITE } else { 0 };
     let (id, size, file) = match how.create {
-        None => existing(fs, &who, path, how.access).await?,
-        Some(taken) => created(fs, &who, path, how, taken).await?,
+        None => existing(fs, &who, path, needed).await?,
+        Some(taken) => created(fs, &who, path, How { access: needed, ..how }, taken).await?,
     };
     if how.cut && size > 0 {
         let empty = SetAttr { size: Some(0), ..SetAttr::default() };
@@ -342,8 +344,17 @@ async fn look(fs: &Fs, path: &[u8], follow: bool) -> Result<Entry> {
     if !follow || !is_link(&inode) {
         return Ok(Entry { inode, target: None });
     }
-    let target = resolve(fs, &who, path, Follow::Last).await.ok();
+    let target = unless_nowhere(resolve(fs, &who, path, Follow::Last).await)?;
     Ok(Entry { inode, target })
+}
+
+/// What a link leads to; None where that is nothing, or nothing of the caller's. That it cannot be told is an error.
+fn unless_nowhere(target: Result<Inode>) -> Result<Option<Inode>> {
+    const NOWHERE: [u32; 4] = [Errno::ENOENT, Errno::ENOTDIR, Errno::ELOOP, Errno::EACCES];
+    match target {
+        Err(error) if NOWHERE.contains(&error.code()) => Ok(None),
+        other => other.map(Some),
+    }
 }
 
 async fn entries(fs: &Fs, path: &[u8]) -> Result<Vec<(Name, Entry)>> {
@@ -356,7 +367,7 @@ async fn entries(fs: &Fs, path: &[u8]) -> Result<Vec<(Name, Entry)>> {
     let mut entries = Vec::with_capacity(found.len());
     for (name, inode) in found {
         let target = match is_link(&inode) {
-            true => walk::through(fs, who, dir.id, &inode.target).await.ok(),
+            true => unless_nowhere(walk::through(fs, who, dir.id, &inode.target).await)?,
             false => None,
         };
         entries.push((name, Entry { inode, target }));

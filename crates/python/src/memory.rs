@@ -2,7 +2,7 @@
 
 use covey_wire::Bytes;
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -70,7 +70,13 @@ pub fn copied(object: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     // SAFETY: the object keeps this many contiguous bytes in place while the buffer is held.
     let bytes =
         unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast::<u8>(), buffer.len_bytes()) };
-    Ok(Bytes::copy_from_slice(bytes))
+    let mut copy = Vec::new();
+    // A failure to allocate must not end the interpreter.
+    if copy.try_reserve_exact(bytes.len()).is_err() {
+        return Err(PyMemoryError::new_err(format!("no memory for {} bytes", bytes.len())));
+    }
+    copy.extend_from_slice(bytes);
+    Ok(Bytes::from(copy))
 }
 
 fn check(buffer: &PyBuffer<u8>) -> PyResult<()> {

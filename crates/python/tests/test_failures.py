@@ -36,6 +36,15 @@ def test_rights_are_those_of_the_user_that_the_process_acts_for(fs, place):
         fs.chmod(f"{place}/secret", 0o600)
         os.seteuid(0)
         os.seteuid(OTHER)
+        fs.pipe(f"{place}/mine", b"OTHER's")
+        os.seteuid(0)
+        os.seteuid(NOBODY)
+        # To empty a file is to write it, however it is opened.
+        with pytest.raises(PermissionError):
+            fs.client.open(f"{place}/mine", os.O_RDONLY | os.O_TRUNC, 0o666)
+        assert fs.cat(f"{place}/mine") == b"OTHER's"
+        os.seteuid(0)
+        os.seteuid(OTHER)
         calls = [
             lambda: fs.cat_file(f"{place}/secret"),
             lambda: fs.open(f"{place}/secret", "wb"),
@@ -156,6 +165,39 @@ def test_what_is_open_at_the_end_is_written(cluster, fs, place):
     """)
     assert (done.returncode, done.stderr) == (0, "")
     assert fs.cat(f"{place}/open") == b"never closed"
+
+
+def test_text_and_compressed_files_open_at_the_end_are_written(cluster, fs, place):
+    done = run(cluster, f"""
+        import fsspec
+        fs = fsspec.filesystem("covey")
+        text = fs.open({place!r} + "/text", "w")
+        text.write("never closed")
+        packed = fs.open({place!r} + "/packed", "wt", compression="gzip")
+        packed.write("never closed" * 1000)
+    """)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert fs.cat(f"{place}/text") == b"never closed"
+    with fs.open(f"{place}/packed", "rb", compression="gzip") as file:
+        assert file.read() == b"never closed" * 1000
+
+
+def test_a_child_that_ends_as_programs_do_writes_nothing_again(cluster, fs, place):
+    done = run(cluster, f"""
+        import fsspec, os, sys
+        fs = fsspec.filesystem("covey")
+        log, text = fs.open({place!r} + "/log", "ab"), fs.open({place!r} + "/text", "w")
+        log.write(b"once ")
+        text.write("once ")
+        child = os.fork()
+        if child == 0:
+            sys.exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        log.write(b"again")
+        text.write("again")
+    """)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert fs.cat(f"{place}/log") == fs.cat(f"{place}/text") == b"once again"
 
 
 def test_an_exit_with_threads_at_work_ends(cluster, fs, place):

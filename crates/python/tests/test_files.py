@@ -179,6 +179,29 @@ def test_links_are_followed_and_a_walk_down_a_tree_ends(fs, place):
     fs.symlink("d", f"{place}/to-d")
     fs.rm(f"{place}/to-d", recursive=True)
     assert fs.cat(f"{place}/d/f") == b"through", "what a removed link led to stays"
+    # By a pattern, too, and in a tree.
+    fs.makedirs(f"{place}/tree/below")
+    fs.pipe(f"{place}/tree/below/f", b"x")
+    fs.symlink("../d", f"{place}/tree/to-d")
+    fs.symlink("../../d", f"{place}/tree/below/to-d")
+    with pytest.raises(IsADirectoryError):
+        fs.cp(f"{place}/tree", f"{place}/copy", recursive=True)
+    fs.rm(f"{place}/tree/*", recursive=True)
+    assert fs.ls(f"{place}/tree") == []
+    assert fs.cat(f"{place}/d/f") == b"through", "what a link in a pattern led to stays"
+
+
+def test_ranges_go_with_any_way_to_read(fs, place):
+    fs.pipe({f"{place}/a": b"0123456789", f"{place}/b": b"abc"})
+    assert fs.cat(f"{place}/a", start=2, end=4) == b"23"
+    assert fs.cat([f"{place}/a", f"{place}/b"], start=-2) == {f"{place}/a": b"89", f"{place}/b": b"bc"}
+    got = fs.cat_ranges([f"{place}/none", f"{place}/b"], [-1, -1], [None, None], on_error="return")
+    assert isinstance(got[0], FileNotFoundError) and got[1] == b"c"
+    with pytest.raises(ValueError, match="same file"):
+        fs.pipe({f"{place}/a": b"", f"covey:/{place}/a": b"x"})
+    with fs.transaction, pytest.raises(FileExistsError):
+        fs.pipe(f"{place}/a", b"new", mode="create")
+    assert fs.cat(f"{place}/a") == b"0123456789"
 
 
 def test_a_transaction_gives_names_at_its_end_or_never(fs, place):
