@@ -191,7 +191,7 @@ impl DataTree {
     /// What lies in one of the objects' directories, by id; of what is kept of one object the last counts.
     fn scan(&self, low: u64) -> std::io::Result<Vec<Found>> {
         let mut found = Vec::new();
-        let dir = self.objects_dir.join(format!("{low:02x}"));
+        let dir = self.dir(low);
         for name in self.disk.list(&dir)? {
             if let Some((id, epoch, kept)) = objects::kept(name.as_encoded_bytes()) {
                 found.push(Found { id, epoch, kept, path: dir.join(name) });
@@ -204,12 +204,17 @@ impl DataTree {
         Ok(found)
     }
 
+    /// The directory of the objects whose ids have this low byte.
+    fn dir(&self, low: u64) -> PathBuf {
+        self.objects_dir.join(format!("{low:02x}"))
+    }
+
     fn path(&self, id: Id, epoch: u32) -> PathBuf {
         self.path_of(id, epoch, Kept::Object)
     }
 
     fn path_of(&self, id: Id, epoch: u32, kept: Kept) -> PathBuf {
-        let directory = self.objects_dir.join(format!("{:02x}", id % FANOUT));
+        let directory = self.dir(id % FANOUT);
         match (epoch, kept) {
             (0, Kept::Object) => directory.join(format!("{id:016x}")),
             _ => directory.join(format!("{id:016x}.{epoch}{}", kept.suffix())),

@@ -13,6 +13,7 @@ use covey_ninep::tree::{Errno, Result};
 use covey_stripe::objects::{DataReply, Doomed, Kept, LOST_WITH_DISK};
 use covey_stripe::ops::Id;
 use covey_wire::Name;
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -48,14 +49,16 @@ impl DataTree {
             self.lose_one(id, epoch)?;
         }
         if end {
-            let (disk, objects_dir) = (self.disk.clone(), self.objects_dir.clone());
-            let sync = move || {
-                (0..FANOUT)
-                    .try_for_each(|low| disk.sync_dir(&objects_dir.join(format!("{low:02x}"))))
-            };
-            task::blocking(sync).await?;
+            self.sync_dirs(0..FANOUT).await?;
         }
         Ok(DataReply::Done {})
+    }
+
+    /// Brings the names in these of the objects' directories to stable storage.
+    async fn sync_dirs(&self, lows: impl IntoIterator<Item = u64>) -> Result<()> {
+        let dirs: Vec<PathBuf> = lows.into_iter().map(|low| self.dir(low)).collect();
+        let disk = self.disk.clone();
+        Ok(task::blocking(move || dirs.iter().try_for_each(|dir| disk.sync_dir(dir))).await?)
     }
 
     fn lose_one(&self, id: Id, epoch: u32) -> Result<()> {
@@ -88,7 +91,7 @@ impl DataTree {
 
     /// The loss of these objects is accepted: they are empty from now on.
     pub(super) async fn forgive(self: Rc<Self>, ids: Vec<Id>) -> Result<DataReply> {
-        let mut dirs = std::collections::BTreeSet::new();
+        let mut changed = BTreeSet::new();
         for id in ids {
             let object = self.object(id);
             while object.is_cutting.get() {
@@ -98,15 +101,11 @@ impl DataTree {
                 continue;
             }
             self.disk.open(&self.path(id, self.epoch_of(id)), Open::Create)?;
-            dirs.insert(id % FANOUT);
+            changed.insert(id % FANOUT);
             object.version.set(object.version.get().wrapping_add(1));
             self.remove_mark(id, self.epoch_of(id));
         }
-        let (disk, objects_dir) = (self.disk.clone(), self.objects_dir.clone());
-        let sync = move || {
-            dirs.iter().try_for_each(|low| disk.sync_dir(&objects_dir.join(format!("{low:02x}"))))
-        };
-        task::blocking(sync).await?;
+        self.sync_dirs(changed).await?;
         Ok(DataReply::Done {})
     }
 

@@ -92,8 +92,7 @@ impl Meta {
                 return self.let_serve(server, store).await;
             }
             None if self.is_unused(server).await? || !self.has_lost(server, is_new).await? => {
-                self.know(server, store.clone()).await?;
-                return self.let_serve(server, store).await;
+                return self.take_in(server, store).await;
             }
             _ => format!(
                 "the store of {name} is not the one that held its objects; hint: put that disk back, \
@@ -116,8 +115,7 @@ impl Meta {
         };
         let meta = self.clone();
         Outcome::later(async move {
-            meta.know(server, store.clone()).await?;
-            meta.let_serve(server, store).await?;
+            meta.take_in(server, store).await?;
             Ok(Reply::Done {})
         })
     }
@@ -131,8 +129,7 @@ impl Meta {
         let meta = self.clone();
         Outcome::later(async move {
             meta.lose(server, &store).await?;
-            meta.know(server, store.clone()).await?;
-            meta.let_serve(server, store).await?;
+            meta.take_in(server, store).await?;
             Ok(Reply::Done {})
         })
     }
@@ -148,7 +145,9 @@ impl Meta {
             let page = self.held_page(after).await?;
             // What is told of epochs must not be lost here with the power.
             self.journal.sync().await?;
-            let lost = |inode: &Inode| bytes_on(inode, server).map(|_| doomed(inode));
+            let lost = |inode: &Inode| {
+                bytes_on(inode, server).map(|_| Doomed { id: inode.id, epoch: inode.epoch })
+            };
             let objects: Vec<Doomed> = page.files.0.iter().filter_map(lost).collect();
             for chunk in objects.chunks(LOSE_MAX) {
                 self.must_be_stranger(server, store)?;
@@ -240,6 +239,12 @@ impl Meta {
         self.stores.borrow_mut()[usize::from(server)] = standing;
     }
 
+    /// The server keeps its objects in this store from now on, and serves.
+    async fn take_in(self: &Rc<Self>, server: u16, store: Name) -> Result<()> {
+        self.know(server, store.clone()).await?;
+        self.let_serve(server, store).await
+    }
+
     async fn let_serve(&self, server: u16, store: Name) -> Result<()> {
         let meta = self.journal.identity().clone();
         let link = &self.links[usize::from(server)];
@@ -298,8 +303,4 @@ impl Meta {
             _ => Err(Errno::because(Errno::EIO, "the store does not say what files hold")),
         }
     }
-}
-
-fn doomed(inode: &Inode) -> Doomed {
-    Doomed { id: inode.id, epoch: inode.epoch }
 }
