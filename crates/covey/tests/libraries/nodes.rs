@@ -28,6 +28,15 @@ fn cluster(io_servers: usize, more: &str) -> Cluster {
     cluster
 }
 
+/// A program on io1 that has regions and pipes, and waits for orders.
+fn home(bench: &Bench, cluster: &Cluster) -> Running {
+    let mut command = bench.command(&["--node", "io1"], &bench.program("home", &[]), &[]);
+    command.env("COVEY_CONFIG", cluster.config());
+    let mut home = Running::start(command);
+    assert_eq!(home.line(), "ready\n");
+    home
+}
+
 #[test]
 fn a_worker_reaches_files_regions_pipes_and_jobs_of_another_node_by_the_same_calls() {
     let Some(bench) = Bench::new() else { return };
@@ -63,10 +72,7 @@ fn another_user_changes_nothing_of_what_workers_hold_and_shows_nothing_that_is_n
     const ENOENT: u32 = 2;
     let Some(bench) = Bench::new() else { return };
     let cluster = cluster(1, "");
-    let mut command = bench.command(&["--node", "io1"], &bench.program("home", &[]), &[]);
-    command.env("COVEY_CONFIG", cluster.config());
-    let mut home = Running::start(command);
-    assert_eq!(home.line(), "ready\n");
+    let mut home = home(&bench, &cluster);
     let attach = |tree: &str, uid| Nine::attach(&cluster.socket("io1"), tree, uid);
     // Of a host of root's everybody sees what its files' modes permit; of others' nothing.
     let refused = if is_root() { EACCES } else { ENOENT };
@@ -106,13 +112,7 @@ fn another_user_changes_nothing_of_what_workers_hold_and_shows_nothing_that_is_n
 fn a_node_that_is_started_again_shows_the_workers_that_are_started_then() {
     let Some(bench) = Bench::new() else { return };
     let cluster = cluster(1, "");
-    let start = || {
-        let mut command = bench.command(&["--node", "io1"], &bench.program("home", &[]), &[]);
-        command.env("COVEY_CONFIG", cluster.config());
-        let mut home = Running::start(command);
-        assert_eq!(home.line(), "ready\n");
-        home
-    };
+    let start = || home(&bench, &cluster);
     let said = |verb: &str, path: &str| {
         let mut client = covey();
         client.args(["9p", verb, &format!("unix!{}", cluster.socket("io1").display()), path]);
@@ -137,10 +137,7 @@ fn a_node_that_is_started_again_shows_the_workers_that_are_started_then() {
 fn workers_that_were_stopped_for_a_while_are_shown_again() {
     let Some(bench) = Bench::new() else { return };
     let cluster = cluster(1, "");
-    let mut command = bench.command(&["--node", "io1"], &bench.program("home", &[]), &[]);
-    command.env("COVEY_CONFIG", cluster.config());
-    let mut home = Running::start(command);
-    assert_eq!(home.line(), "ready\n");
+    let mut home = home(&bench, &cluster);
     let shows = || {
         let mut list = covey();
         let address = format!("unix!{}", cluster.socket("io1").display());
