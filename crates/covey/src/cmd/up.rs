@@ -171,7 +171,7 @@ async fn start(cluster: &Cluster, config: &Config) -> Result<Vec<String>> {
     let dead = config.nodes.iter().filter(|node| cluster.process(&node.name).is_none());
     let mut result = Ok(());
     for node in dead {
-        match start_node(cluster, config, node) {
+        match start_in_place(cluster, config, node) {
             Ok(daemon) => daemons.push((node, daemon)),
             Err(error) => result = Err(error),
         }
@@ -200,7 +200,18 @@ fn has_mounts(cluster: &Cluster) -> bool {
     mounts::of(cluster).iter().any(|(_, process)| process.is_alive())
 }
 
-fn start_node(cluster: &Cluster, config: &Config, node: &Node) -> Result<Daemon> {
+fn start_in_place(cluster: &Cluster, config: &Config, node: &Node) -> Result<Daemon> {
+    let place = Lab::around().map(|lab| enter::find(&lab, &lab.plan()?, &node.name)).transpose()?;
+    start_node(cluster, config, node, place)
+}
+
+/// Starts the server of a node, in a place of a lab or where this runs.
+pub fn start_node(
+    cluster: &Cluster,
+    config: &Config,
+    node: &Node,
+    place: Option<enter::Way>,
+) -> Result<Daemon> {
     let arguments: [OsString; 6] = [
         "--config".into(),
         config.file.clone().into(),
@@ -209,7 +220,6 @@ fn start_node(cluster: &Cluster, config: &Config, node: &Node) -> Result<Daemon>
         node.name.clone().into(),
         "--detached".into(),
     ];
-    let place = Lab::around().map(|lab| enter::find(&lab, &lab.plan()?, &node.name)).transpose()?;
     let mut daemon = spawn(&arguments, &cluster.log_file(&node.name), place)?;
     let pid_file = cluster.pid_file(&node.name);
     if let Err(error) = daemon.process.write(&pid_file) {

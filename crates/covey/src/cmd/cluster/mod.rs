@@ -22,6 +22,7 @@ use crate::error::{Cannot, Error, Result};
 use crate::output::Output;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{DirBuilder, File, Metadata};
+use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -147,22 +148,42 @@ impl Cluster {
 
     /// Keeps other `covey up` and `covey down` out until the lock is dropped.
     pub async fn lock(&self, output: &Output) -> Result<Lock> {
-        let path = self.lock_file();
         let mut file = self.open_lock()?;
+        loop {
+            if let Some(lock) = self.lock_file_open(file, output).await? {
+                return Ok(lock);
+            }
+            // A first `covey up` that failed took it away while it was waited for.
+            self.make_dirs()?;
+            file = self.open_lock()?;
+        }
+    }
+
+    /// The lock of a cluster that may be removed: None where it is gone.
+    pub async fn lock_if_there(&self, output: &Output) -> Result<Option<Lock>> {
+        let path = self.lock_file();
+        loop {
+            let file = File::options().create(true).truncate(false).write(true).open(&path);
+            let file = match file {
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+                file => file.cannot(|| format!("open {}", path.display()))?,
+            };
+            if let Some(lock) = self.lock_file_open(file, output).await? {
+                return Ok(Some(lock));
+            }
+        }
+    }
+
+    /// Waits for the lock of this open file; None where its holder has removed it meanwhile.
+    async fn lock_file_open(&self, file: File, output: &Output) -> Result<Option<Lock>> {
+        let path = self.lock_file();
         let begin = Instant::now();
         let mut told = false;
         loop {
-            let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) else {
-                if is_file_at(&file, &path) {
-                    return Ok(Lock { _file: file });
-                }
-                // A first `covey up` that failed took it away while it was waited for.
-                self.make_dirs()?;
-                file = self.open_lock()?;
-                continue;
-            };
-            if error != rustix::io::Errno::WOULDBLOCK {
-                return Err(error).cannot(|| format!("lock {}", path.display()));
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(is_file_at(&file, &path).then_some(Lock { _file: file })),
+                Err(rustix::io::Errno::WOULDBLOCK) => {}
+                Err(error) => return Err(error).cannot(|| format!("lock {}", path.display())),
             }
             if begin.elapsed() > LOCK_WAIT {
                 return Err(self.locked());

@@ -10,19 +10,17 @@
 //!     the rest      as of any cluster that `covey up` keeps
 //! ```
 
-use crate::cmd::cluster::{Cluster, Process, make_dir, mounts};
+use crate::cmd::cluster::{Cluster, Lock, Process, make_dir, mounts};
 use crate::error::{Cannot, Error, Result};
 use crate::output::Output;
-use rustix::fs::{FlockOperation, flock};
+use covey_io::os::mount::{self, Mounted};
 use rustix::process::Signal;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How long another `covey up` or `covey down` of the job is waited for.
-const LOCK_WAIT: Duration = Duration::from_secs(90);
 /// How long a server that no pid file names may take to end.
 const END_WAIT: Duration = Duration::from_secs(5);
 
@@ -51,12 +49,6 @@ pub struct Record {
     pub shared_key: Option<PathBuf>,
     /// Directories that were made for mounts.
     pub made_for_mounts: Vec<PathBuf>,
-}
-
-/// Held while the job's directory is changed.
-#[derive(Debug)]
-pub struct Lock {
-    _file: File,
 }
 
 impl JobDir {
@@ -135,38 +127,7 @@ impl JobDir {
 
     /// Takes the lock. None where the directory went while it was waited for.
     pub async fn lock(&self, output: &Output) -> Result<Option<Lock>> {
-        let path = self.path().join(LOCK);
-        let (begin, mut told) = (Instant::now(), false);
-        loop {
-            let file = File::options().create(true).truncate(false).write(true).open(&path);
-            let file = match file {
-                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-                file => file.cannot(|| format!("open {}", path.display()))?,
-            };
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) if is_at(&file, &path) => return Ok(Some(Lock { _file: file })),
-                // Its holder has removed it meanwhile.
-                Ok(()) => continue,
-                Err(rustix::io::Errno::WOULDBLOCK) => {}
-                Err(error) => return Err(error).cannot(|| format!("lock {}", path.display())),
-            }
-            if begin.elapsed() > LOCK_WAIT {
-                return Err(self.locked());
-            }
-            if !std::mem::replace(&mut told, true) {
-                output.say(format!("waiting for another covey up or down of {}", self.shown()));
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
-
-    fn locked(&self) -> Error {
-        Error::work(format!(
-            "cannot change {}: another covey up or down has been at it for {} s",
-            self.shown(),
-            LOCK_WAIT.as_secs()
-        ))
-        .hint(format!("`fuser -v {}` shows who", self.path().join(LOCK).display()))
+        self.cluster.lock_if_there(output).await
     }
 
     fn shown(&self) -> String {
@@ -272,10 +233,11 @@ impl JobDir {
 
     /// What is mounted below would be emptied.
     fn nothing_mounted(&self) -> Result<()> {
-        let table = fs::read("/proc/self/mountinfo").cannot(|| "read /proc/self/mountinfo")?;
-        match mounted_below(&String::from_utf8_lossy(&table), self.path()) {
+        let mounts = mount::mounts().cannot(|| "read /proc/self/mountinfo")?;
+        match mounted_below(&mounts, self.path()) {
             None => Ok(()),
             Some(place) => {
+                let place = place.display();
                 Err(Error::work(format!("cannot remove {}: {place} is mounted", self.shown()))
                     .hint(format!("`umount {place}`, then the same command again")))
             }
@@ -329,11 +291,6 @@ pub fn own_names() -> Vec<String> {
     slurm.into_iter().chain([host, short]).collect()
 }
 
-fn is_at(file: &File, path: &Path) -> bool {
-    let identity = |found: std::io::Result<fs::Metadata>| found.ok().map(|is| (is.dev(), is.ino()));
-    identity(file.metadata()) == identity(fs::metadata(path))
-}
-
 /// Processes of this user that serve or mount what this configuration describes.
 fn processes_of(config: &Path) -> Vec<Process> {
     let own = rustix::process::geteuid().as_raw();
@@ -360,14 +317,8 @@ fn serves(words: &[u8], config: &Path) -> bool {
 }
 
 /// A mountpoint at or below a directory.
-fn mounted_below(table: &str, dir: &Path) -> Option<String> {
-    let places = table.lines().filter_map(|line| line.split(' ').nth(4));
-    places.map(unescaped).find(|place| Path::new(place).starts_with(dir))
-}
-
-fn unescaped(place: &str) -> String {
-    let pairs = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
-    pairs.iter().fold(place.to_string(), |place, (from, to)| place.replace(from, to))
+fn mounted_below<'a>(mounts: &'a [Mounted], dir: &Path) -> Option<&'a Path> {
+    mounts.iter().map(|mounted| &*mounted.target).find(|place| place.starts_with(dir))
 }
 
 #[cfg(test)]
@@ -399,10 +350,12 @@ mod tests {
 
     #[test]
     fn mounts_below_are_seen_and_names_that_only_begin_alike_are_not() {
-        let table =
-            "21 1 8:1 / / rw - ext4 /dev/root rw\n30 21 0:40 / /t/a\\040b/m rw - tmpfs x rw\n";
-        assert_eq!(mounted_below(table, Path::new("/t/a b")).as_deref(), Some("/t/a b/m"));
-        assert_eq!(mounted_below(table, Path::new("/t/a")), None);
+        let (device, kind, source) = <(String, String, String)>::default();
+        let named = Mounted { target: PathBuf::new(), device, kind, source };
+        let at = |target: &str| Mounted { target: target.into(), ..named.clone() };
+        let mounts = ["/", "/t/a b/m"].map(at);
+        assert_eq!(mounted_below(&mounts, Path::new("/t/a b")), Some(Path::new("/t/a b/m")));
+        assert_eq!(mounted_below(&mounts, Path::new("/t/a")), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::place::{self, JobDir, Record};
 use super::plan::{Plan, Source, job_id};
 use super::stage::{self, Spec};
 use super::{key, notes};
-use crate::cmd::cluster::{Process, log_tail, mounts, spawn};
+use crate::cmd::cluster::{Process, log_tail, mounts};
 use crate::cmd::{Context, Session, mount, up};
 use crate::config::{Config, load, render};
 use crate::error::{Cannot, Error, Kind, Result};
@@ -13,7 +13,6 @@ use crate::output::counted;
 use covey_io::os::directory::write_durably;
 use covey_stripe::ops::Consistency;
 use futures_util::future::join_all;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -106,19 +105,7 @@ async fn start(
     }
     // One that no pid file names would hold the store and the port.
     dir.end_strays().await?;
-    let arguments: [OsString; 6] = [
-        "--config".into(),
-        config.file.clone().into(),
-        "serve".into(),
-        "--node".into(),
-        plan.me.clone().into(),
-        "--detached".into(),
-    ];
-    let mut daemon = spawn(&arguments, &dir.cluster.log_file(&plan.me), None)?;
-    if let Err(error) = daemon.process.write(&dir.cluster.pid_file(&plan.me)) {
-        daemon.kill();
-        return Err(error).cannot(|| format!("write {}", dir.cluster.pid_file(&plan.me).display()));
-    }
+    let mut daemon = up::start_node(&dir.cluster, &config, node, None)?;
     if let Err(error) = up::wait_for(&config, node, Some(&mut daemon)).await {
         daemon.kill();
         dir.forget(&format!("run/{}.pid", plan.me));
