@@ -7,10 +7,15 @@ use crate::cmd::cluster::Cluster;
 use crate::cmd::cluster::mounts::{self, Unmount};
 use crate::config::Config;
 use crate::error::{Cannot, Error, Result};
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// How much of each end of a device must be readable before a file system is made on it.
+const ENDS_BYTES: u64 = 1 << 20;
 /// How long a loop device may stay behind its mount.
 const DEVICE_WAIT: Duration = Duration::from_secs(5);
 
@@ -81,8 +86,17 @@ fn mount_options(args: &Attach) -> String {
     format!("{access},nosuid,nodev{}", more.collect::<String>())
 }
 
-/// Makes a file system on a device that has none.
+/// Makes a file system on a device that has none. `blkid` ends in the same way where there is none and where it cannot read
+/// what is there: so both ends of the device, where file systems have what they are known by, are read first.
 fn format(args: &Attach, kind: &str, device: &str) -> Result<()> {
+    let read = File::open(device).and_then(|mut file| {
+        let bytes = file.seek(SeekFrom::End(0))?;
+        read_ends(&file, bytes)
+    });
+    let hint =
+        format!("nothing was written; `covey volume show {}` says whether it is served", args.name);
+    read.cannot(|| format!("read volume {}, {device}", args.name))
+        .map_err(|error| error.hint(hint))?;
     let mut probe = Command::new("blkid");
     probe.args(["-p", "-o", "value", "-s", "TYPE", device]).stdin(Stdio::null());
     let found = probe.output().cannot(|| "start blkid")?;
@@ -100,6 +114,14 @@ fn format(args: &Attach, kind: &str, device: &str) -> Result<()> {
             run(make).map(drop)
         }
     }
+}
+
+/// Reads the first and the last bytes of a device, as many as there are.
+fn read_ends(device: &File, bytes: u64) -> std::io::Result<()> {
+    let each = ENDS_BYTES.min(bytes);
+    let mut buffer = vec![0; each as usize];
+    device.read_exact_at(&mut buffer, 0)?;
+    device.read_exact_at(&mut buffer, bytes - each)
 }
 
 /// Takes a file system and its volume away.
@@ -183,6 +205,25 @@ mod tests {
     struct Line {
         #[command(flatten)]
         args: Attach,
+    }
+
+    /// A superblock that cannot be read just then is not an empty device.
+    #[test]
+    fn what_cannot_be_read_at_either_end_is_not_formatted() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("device");
+        for bytes in [0, 4096, ENDS_BYTES, ENDS_BYTES + 1, 5 * ENDS_BYTES] {
+            std::fs::write(&path, vec![0; bytes as usize]).unwrap();
+            read_ends(&File::open(&path).unwrap(), bytes).unwrap();
+        }
+        // It ends before its last bytes.
+        read_ends(&File::open(&path).unwrap(), 6 * ENDS_BYTES).unwrap_err();
+        // EIO, as of a volume without its target: nothing is mapped at 0.
+        let unmapped = File::open("/proc/self/mem").unwrap();
+        assert_eq!(read_ends(&unmapped, ENDS_BYTES).unwrap_err().raw_os_error(), Some(5));
+        let args = Line::parse_from(["x", "disk", "/mnt", "--fs", "ext4", "--format"]).args;
+        let refused = format(&args, "ext4", dir.path().to_str().unwrap()).unwrap_err();
+        assert!(refused.message.contains("cannot read volume disk"), "{}", refused.message);
     }
 
     #[test]
