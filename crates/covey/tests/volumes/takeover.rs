@@ -62,7 +62,9 @@ fn a_node_that_stands_by_leads_to_the_one_that_serves() {
         let kept = std::fs::read_to_string(cluster.store("gw2").join("volumes").join("list"));
         kept.unwrap().contains("iqn.2026-01.a:b")
     });
-    // One command takes it away from both.
+    // One command takes it away from both, unless it is refused: then both have it still.
+    cluster.refused(&["volume", "rm", "disk"]).says(&["is exported", "unexport disk"]);
+    assert_eq!(states(&cluster), [("gw1".to_owned(), true), ("gw2".to_owned(), false)]);
     cluster.covey(&["volume", "unexport", "disk"]);
     cluster.covey(&["volume", "rm", "disk"]);
     assert!(states(&cluster).is_empty());

@@ -1,6 +1,6 @@
 //! Commands that change volumes.
 
-use super::{all, command, find, parse_size, path_text};
+use super::{Volume, all, command, find, parse_size, path_text};
 use crate::cmd::Context;
 use crate::config::Config;
 use crate::error::{Cannot, Error, Result};
@@ -233,6 +233,7 @@ pub async fn resize(args: Resize, config: &Config) -> Result<()> {
 /// Removes a volume.
 pub async fn rm(args: Rm, config: &Config, context: &Context) -> Result<()> {
     let volume = find(config, &args.name).await?;
+    check_removable(&volume, &args)?;
     // Whoever stands by would serve it as soon as it is free.
     for other in all(config, context).await.0 {
         if other.name == args.name && other.node != volume.node && other.stands_by {
@@ -243,6 +244,22 @@ pub async fn rm(args: Rm, config: &Config, context: &Context) -> Result<()> {
     let mut words = vec!["rm", &args.name];
     words.extend(args.keep.then_some("keep"));
     command(config, &volume.node, &words).await
+}
+
+/// What the volume's node will refuse is refused before the others are told to stand by no more.
+fn check_removable(volume: &Volume, args: &Rm) -> Result<()> {
+    let name = &args.name;
+    if volume.stands_by && !args.keep {
+        let why = "no node that serves it answers";
+        return Err(Error::work(format!("cannot rm volume {name}: {why}")).hint(
+            "start its node; --keep leaves the file and removes the volume where it stands by",
+        ));
+    }
+    if volume.exports.is_empty() {
+        return Ok(());
+    }
+    let what = format!("cannot rm volume {name}: volume {name} is exported");
+    Err(Error::work(what).hint(format!("`covey volume unexport {name}` first")))
 }
 
 /// Copies a volume.
@@ -355,3 +372,26 @@ pub fn secret(file: Option<&Path>) -> Result<String> {
 
 /// Longer ones are of no use: CHAP hashes them.
 const SECRET_BYTES_MAX: u64 = 255;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Refused by its node after the others stand by no more, the volume would be without them.
+    #[test]
+    fn a_volume_that_will_not_be_removed_keeps_the_nodes_that_stand_by() {
+        let args = |keep| Rm { name: "disk".into(), keep };
+        let mut volume = Volume { name: "disk".into(), ..Volume::default() };
+        check_removable(&volume, &args(false)).unwrap();
+        volume.exports.push("127.0.0.1:3260".into());
+        for keep in [false, true] {
+            let refused = check_removable(&volume, &args(keep)).unwrap_err();
+            assert_eq!(refused.message, "cannot rm volume disk: volume disk is exported");
+            assert_eq!(refused.hints, ["`covey volume unexport disk` first"]);
+        }
+        // What only stands by is another node's to remove.
+        let volume = Volume { stands_by: true, ..Volume::default() };
+        check_removable(&volume, &args(false)).unwrap_err();
+        check_removable(&volume, &args(true)).unwrap();
+    }
+}
