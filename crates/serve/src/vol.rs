@@ -276,6 +276,7 @@ impl Volumes {
         let volumes = self.volumes.borrow();
         let lines = volumes.iter().map(|(name, one)| one.record.borrow().lines(name, None, true));
         let text: String = lines.collect();
+        check_text(&text)?;
         let new = self.dir.join(format!("{LIST}.new"));
         let written = make_private_file(&new)
             .and_then(|()| write_durably(&new, &self.dir.join(LIST), text.as_bytes()));
@@ -382,6 +383,17 @@ fn read_list(path: &Path) -> std::result::Result<Records, String> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Records::new()),
         Err(error) => Err(why(&error)),
     }
+}
+
+/// A list that could not be read back would take all volumes with it when the node begins again.
+fn check_text(text: &str) -> Result<()> {
+    let unreadable = |error: Errno| {
+        let why = format!(
+            "the list of volumes could not be read back: {error}; hint: nothing was changed"
+        );
+        Errno::because(Errno::EINVAL, why)
+    };
+    record::parse(text).map(drop).map_err(unreadable)
 }
 
 fn make_private(dir: &Path) -> std::io::Result<()> {

@@ -152,12 +152,17 @@ fn a_volume_grows_is_copied_and_goes() {
     cluster.covey(&["volume", "resize", "disk", "3M"]);
     assert_eq!(shown(&cluster, "disk")["bytes"], 3 << 20);
     cluster.refused(&["volume", "resize", "disk", "1M"]).says(&["--shrink"]);
+    let nowhere = ["volume", "clone", "disk", "copy", "--path", "volumes/copy"];
+    cluster.refused(&nowhere).says(&["\"volumes/copy\"", "begin it with a slash"]);
     cluster.covey(&["volume", "clone", "disk", "copy"]);
     assert_eq!(shown(&cluster, "copy")["bytes"], 3 << 20);
     assert_ne!(shown(&cluster, "copy")["iqn"], shown(&cluster, "disk")["iqn"]);
     let address = free_address();
     export(&cluster, "copy", &address);
     cluster.refused(&["volume", "rm", "copy"]).says(&["unexport"]);
+    cluster.covey(&["volume", "resize", "copy", "1M", "--shrink"]);
+    cluster.covey(&["volume", "resize", "copy", "2M"]);
+    assert_eq!(shown(&cluster, "copy")["bytes"], 2 << 20);
     cluster.covey(&["volume", "unexport", "copy"]);
     cluster.covey(&["volume", "rm", "copy"]);
     cluster.covey(&["volume", "rm", "disk", "--keep"]);

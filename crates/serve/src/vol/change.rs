@@ -363,3 +363,6 @@ fn checked_size(bytes: u64, record: &Record) -> Result<u64> {
         refuse(format!("{bytes} bytes are no whole number of blocks of {block}"))
     }
 }
+
+#[cfg(test)]
+mod tests;

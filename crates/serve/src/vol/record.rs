@@ -82,9 +82,7 @@ impl Record {
         let Some(backing) = Backing::of(backing) else {
             return refuse(format!("{backing:?}: a volume is kept in a file, device or striped"));
         };
-        if !path.starts_with('/') {
-            return refuse(format!("{path:?}: the path begins with a slash"));
-        }
+        check_path(path)?;
         let mut record = Record {
             backing,
             path: (*path).to_owned(),
@@ -246,9 +244,19 @@ pub fn check_name(name: &str) -> Result<()> {
     }
 }
 
+/// Neither a node nor the cluster's file system has a directory that other paths begin at.
+fn check_path(path: &str) -> Result<()> {
+    if path.starts_with('/') {
+        Ok(())
+    } else {
+        refuse(format!("{path:?} is no whole path; hint: begin it with a slash"))
+    }
+}
+
 /// Whether a new volume can be kept there. What is kept already was once, and is not asked again.
 pub fn check_place(backing: Backing, path: &str) -> Result<()> {
     use std::os::unix::fs::FileTypeExt;
+    check_path(path)?;
     if backing == Backing::Striped {
         return match path.split('/').find(|name| matches!(*name, "." | "..")) {
             Some(name) => refuse(format!(
@@ -360,6 +368,10 @@ mod tests {
         check_place(Backing::File, &file).unwrap();
         let refused = check_place(Backing::Device, &file).unwrap_err();
         assert!(refused.to_string().contains("--file"), "{refused}");
+        for backing in [Backing::File, Backing::Device, Backing::Striped] {
+            let refused = check_place(backing, "volumes/copy").unwrap_err();
+            assert!(refused.to_string().contains("begin it with a slash"), "{refused}");
+        }
         let mut devices = std::fs::read_dir("/dev").unwrap().filter_map(|entry| entry.ok());
         let is_block = |kind: std::fs::FileType| kind.is_block_device();
         let device = devices.find(|entry| entry.file_type().is_ok_and(is_block));

@@ -270,7 +270,11 @@ pub async fn clone_of(args: CloneOf, config: &Config) -> Result<()> {
         let name = Path::new(&args.new);
         Path::new(&volume.path).with_file_name(name).to_string_lossy().into_owned()
     };
-    let path = args.path.clone().unwrap_or_else(beside);
+    let path = match &args.path {
+        Some(path) if volume.backing == "file" => path_text(&PathBuf::from(path))?,
+        Some(path) => path.clone(),
+        None => beside(),
+    };
     command(config, &volume.node, &["clone", &args.name, &args.new, &path]).await
 }
 

@@ -1,0 +1,68 @@
+//! Commands at a node that reaches no metadata server: what they refuse without one, and volumes in its own files.
+
+use super::super::LIST;
+use super::super::record::parse as parse_list;
+use super::*;
+use covey_cluster::config::parse;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::task::LocalSet;
+
+const FILE: &str = r#"
+version = 1
+[cluster]
+name = "c"
+id = "00000000000000000000000000000000"
+[[node]]
+name = "meta"
+roles = ["meta", "data"]
+listen = ["unix!DIR/meta"]
+store = "DIR/meta.d"
+[[node]]
+name = "gw"
+roles = ["launch"]
+listen = ["unix!DIR/gw"]
+store = "DIR/gw.d"
+"#;
+
+/// Runs within a runtime, with the volumes of a list, none of which is open.
+fn with_volumes<T>(list: &str, test: impl AsyncFnOnce(Rc<Volumes>, &Path) -> T) -> T {
+    let dir = tempfile::tempdir().unwrap();
+    let text = FILE.replace("DIR", &dir.path().display().to_string());
+    let config = Arc::new(parse(&text, Path::new("test")).unwrap());
+    std::fs::write(dir.path().join(LIST), list).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, async {
+        let volumes = Volumes::load(config, "gw", dir.path(), None).unwrap();
+        test(volumes, dir.path()).await
+    })
+}
+
+async fn run(volumes: &Rc<Volumes>, words: &[&str]) -> Result<()> {
+    let words = words.iter().map(|word| (*word).to_owned()).collect();
+    volumes.clone().run_command(words).await
+}
+
+fn kept(dir: &Path) -> String {
+    std::fs::read_to_string(dir.join(LIST)).unwrap()
+}
+
+#[test]
+fn a_list_is_never_written_that_could_not_be_read_back() {
+    with_volumes("", async |volumes, dir| {
+        let file = |name: &str| dir.join(name).display().to_string();
+        let (image, copy) = (file("image"), file("copy"));
+        run(&volumes, &["create", "disk", "file", &image, "size", "1048576"]).await.unwrap();
+        let refused = run(&volumes, &["clone", "disk", "copy", "copy"]).await.unwrap_err();
+        assert!(refused.to_string().contains("begin it with a slash"), "{refused}");
+        run(&volumes, &["clone", "disk", "copy", &copy]).await.unwrap();
+        let before = kept(dir);
+        assert_eq!(parse_list(&before).unwrap().len(), 2);
+        // Whatever it is that makes a list unreadable.
+        let volume = volumes.find("disk").unwrap();
+        let refused = volumes.keep(&volume, |record| record.path = "image".to_owned());
+        assert!(refused.unwrap_err().to_string().contains("could not be read back"));
+        assert_eq!(volume.record.borrow().path, image);
+        assert_eq!(kept(dir), before);
+    });
+}
