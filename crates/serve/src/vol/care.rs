@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 impl Volumes {
     /// Opens and serves what there is, and tries again what could not be opened, for ever.
@@ -100,12 +100,10 @@ impl Volumes {
         if volume.opened.borrow().is_ok() {
             self.learn_portals(&volume).await;
         }
-        let is_open = volume.opened.borrow().is_ok();
-        let may_try = volume.heard.borrow().may_try(Instant::now());
-        match (is_open, may_try) {
-            (true, _) => {}
-            (false, true) => self.open(name, &volume).await,
-            (false, false) => self.stand_by(name, &volume).await,
+        // It may have been lost meanwhile.
+        let is_closed = volume.opened.borrow().is_err();
+        if is_closed {
+            self.try_again(name, &volume).await;
         }
         let exports = volume.record.borrow().exports.clone();
         for address in exports {
@@ -115,11 +113,19 @@ impl Volumes {
         }
     }
 
+    async fn try_again(&self, name: &str, volume: &Volume) {
+        let may_try = volume.heard.borrow().may_try();
+        if may_try || self.is_silent(volume).await {
+            self.open(name, volume).await;
+        } else {
+            self.stand_by(name, volume).await;
+        }
+    }
+
     /// Opens a volume, or notes why it cannot be. Of one that another node serves it is known where that is.
     pub(super) async fn open(&self, name: &str, volume: &Volume) {
         let record = volume.record.borrow().clone();
-        let is_silent = volume.heard.borrow().is_silent(Instant::now());
-        let by_force = is_silent || self.was_ours(volume).await;
+        let by_force = self.is_silent(volume).await || self.was_ours(volume).await;
         let opened = self.opened(name, &record, by_force, volume.forgets.take()).await;
         match &opened {
             Ok(opened) => {

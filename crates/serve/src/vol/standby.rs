@@ -30,40 +30,59 @@ pub(super) struct Published {
 
 /// How long the node that serves a volume may be silent before another takes it: a node that is stopped keeps its lock.
 const SILENCE: Duration = Duration::from_secs(12);
+/// Between two looks that are farther apart than this the node that looks was away itself. It looks every 2 s.
+const UNHEARD_MAX: Duration = Duration::from_secs(4);
 /// The one that is found at once, one that may have begun before the lock was given back, and one after that.
 const BEATS_DUE: u8 = 3;
 
 /// What was last heard of the node that serves a volume.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
-    beat: Option<(String, Instant)>,
+    beat: Option<String>,
+    /// How long it has been the same one, while this node listened.
+    silence: Duration,
+    /// When it was last read.
+    read_at: Option<Instant>,
     /// Beats to be heard before this node tries to have the volume: it was taken from it by force, and the lock that it
     /// gives back is the other's once that one has asked for it again.
     due: u8,
 }
 
 impl Heard {
-    /// Its beat is this now.
+    /// Its beat is this now. Silence is what was read again and again: a node that was stopped itself, or could not reach the
+    /// metadata server, has heard nothing and knows nothing of the other one, and so begins anew.
     fn note(&mut self, beat: &str, now: Instant) {
-        if self.beat.as_ref().is_none_or(|(known, _)| known != beat) {
-            self.beat = Some((beat.to_owned(), now));
+        let since = self.read_at.replace(now).map(|at| now.saturating_duration_since(at));
+        if self.beat.as_deref() != Some(beat) {
+            self.beat = Some(beat.to_owned());
+            self.silence = Duration::ZERO;
             self.due = self.due.saturating_sub(1);
+        } else if let Some(since) = since.filter(|since| *since <= UNHEARD_MAX) {
+            self.silence += since;
+        } else {
+            self.silence = Duration::ZERO;
         }
     }
 
-    /// Whether it has been silent for too long.
-    pub(super) fn is_silent(&self, now: Instant) -> bool {
-        self.beat.as_ref().is_some_and(|(_, at)| now.duration_since(*at) > SILENCE)
+    /// Whether it had been silent for too long when it was last read.
+    fn is_silent(&self) -> bool {
+        self.silence > SILENCE
     }
 
-    /// Whether this node may try to have the volume.
-    pub(super) fn may_try(&self, now: Instant) -> bool {
-        self.due == 0 || self.is_silent(now)
+    /// Whether it will have been, if it is read now and says nothing new.
+    fn seems_silent(&self, now: Instant) -> bool {
+        let unread = self.read_at.map(|at| now.saturating_duration_since(at));
+        unread.is_some_and(|unread| self.silence + unread > SILENCE)
+    }
+
+    /// Whether this node may try to have the volume without being sure of that.
+    pub(super) fn may_try(&self) -> bool {
+        self.due == 0
     }
 
     /// Another node has taken the volume from this one.
     fn lose(&mut self) {
-        *self = Heard { beat: None, due: BEATS_DUE };
+        *self = Heard { due: BEATS_DUE, ..Heard::default() };
     }
 
     /// This node serves it by now.
@@ -135,6 +154,18 @@ impl Volumes {
         let elsewhere = published.elsewhere(&self.node);
         volume.target.set_away(elsewhere.is_none());
         volume.target.set_elsewhere(elsewhere);
+    }
+
+    /// Whether the node that serves a volume has been silent for too long, and still is: its file is looked at now.
+    pub(super) async fn is_silent(&self, volume: &Volume) -> bool {
+        if !volume.heard.borrow().seems_silent(Instant::now()) {
+            return false;
+        }
+        let path = volume.record.borrow().path.clone();
+        let Ok(published) = self.published(path).await else { return false };
+        let mut heard = volume.heard.borrow_mut();
+        heard.note(&published.beat, Instant::now());
+        heard.is_silent()
     }
 
     /// Whether this node served a volume last, and has not done so since it began: then the lock is that of its own earlier
@@ -277,33 +308,60 @@ fn take_portals(volume: &Volume, published: &Published) {
 mod tests {
     use super::*;
 
+    /// Hears a beat every two seconds.
+    fn listen(heard: &mut Heard, begun: Instant, beat: &str, seconds: std::ops::RangeInclusive<u64>) {
+        let each = seconds.step_by(2);
+        each.for_each(|second| heard.note(beat, begun + Duration::from_secs(second)));
+    }
+
     #[test]
     fn a_node_is_silent_when_its_beat_has_not_changed_for_long() {
         let (mut heard, begun) = (Heard::default(), Instant::now());
+        assert!(!heard.is_silent(), "nobody has listened yet");
+        assert!(!heard.seems_silent(begun));
+        listen(&mut heard, begun, "1", 0..=12);
         let at = |seconds| begun + Duration::from_secs(seconds);
-        assert!(!heard.is_silent(at(100)), "nobody has listened yet");
-        heard.note("1", at(0));
-        heard.note("1", at(12));
-        assert!(!heard.is_silent(at(12)) && heard.is_silent(at(13)));
-        heard.note("2", at(13));
-        assert!(!heard.is_silent(at(20)) && heard.is_silent(at(26)));
+        assert!(!heard.is_silent() && !heard.seems_silent(at(12)) && heard.seems_silent(at(13)));
+        listen(&mut heard, begun, "1", 14..=14);
+        assert!(heard.is_silent());
+        listen(&mut heard, begun, "2", 16..=28);
+        assert!(!heard.is_silent());
+        listen(&mut heard, begun, "2", 30..=30);
+        assert!(heard.is_silent());
         heard.forget();
-        assert!(!heard.is_silent(at(100)));
+        assert!(!heard.is_silent());
+    }
+
+    /// Stopped for a while, or without the metadata server, it has not listened: the other one may have said whatever.
+    #[test]
+    fn a_node_that_was_away_itself_takes_no_other_for_silent() {
+        let (mut heard, begun) = (Heard::default(), Instant::now());
+        let at = |ms| begun + Duration::from_millis(ms);
+        listen(&mut heard, begun, "1", 0..=10);
+        heard.note("1", at(100_000));
+        assert!(!heard.is_silent(), "the other one's beat may not have come through yet");
+        // From both sides: what is as far apart as it may be counts, what is farther does not.
+        for (apart, is_silent) in [(4000, true), (4001, false)] {
+            let mut heard = Heard::default();
+            (0..=4).for_each(|turn| heard.note("1", at(turn * apart)));
+            assert_eq!(heard.is_silent(), is_silent, "{apart} ms");
+        }
     }
 
     #[test]
     fn a_node_that_has_lost_a_volume_lets_the_other_one_have_the_lock_first() {
         let (mut heard, begun) = (Heard::default(), Instant::now());
         let at = |seconds| begun + Duration::from_secs(seconds);
-        assert!(heard.may_try(at(0)), "nobody has taken it");
+        assert!(heard.may_try(), "nobody has taken it");
         heard.lose();
         for (second, beat) in [(0, "1"), (1, "1"), (2, "2")] {
             heard.note(beat, at(second));
-            assert!(!heard.may_try(at(second)));
+            assert!(!heard.may_try() && !heard.is_silent());
         }
-        assert!(heard.may_try(at(15)), "the other one is silent");
-        heard.note("3", at(16));
-        assert!(heard.may_try(at(16)) && !heard.is_silent(at(16)));
+        listen(&mut heard, begun, "2", 4..=16);
+        assert!(!heard.may_try() && heard.is_silent(), "the other one is silent");
+        heard.note("3", at(17));
+        assert!(heard.may_try() && !heard.is_silent());
     }
 
     #[test]
