@@ -2,11 +2,14 @@
 
 use super::file::{self, FileStore};
 use super::record::{Backing, Record, check_name, check_place, number};
+use super::standby::Served;
 use super::{Access, Kept, Volume, Volumes, own, portals, striped};
 use covey_io::os::net::error_text;
 use covey_io::task;
 use covey_ninep::control::refuse;
 use covey_ninep::tree::{Errno, Result};
+use covey_stripe::client::Fs;
+use covey_stripe::ops::Caller;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -29,21 +32,36 @@ impl Volumes {
         let made = record.clone();
         let entered = self.enter_new(name, record).await;
         if entered.is_err() && !made.adopted {
-            let _ = self.unmake(&made).await;
+            let _ = self.unmake(&made, None).await;
         }
         entered
     }
 
-    /// Removes the bytes of a volume that nobody has any more.
-    async fn unmake(&self, record: &Record) -> Result<()> {
+    /// Removes the bytes of a volume that nobody has any more but this node, whose own store is `held`.
+    async fn unmake(&self, record: &Record, held: Option<Served>) -> Result<()> {
         match record.backing {
             Backing::Device => Ok(()),
             Backing::File => Ok(std::fs::remove_file(&record.path)?),
             Backing::Striped => {
                 let (fs, who, path) = (self.fs().await?, own(), record.path.clone());
-                self.within(async move { striped::remove(&fs, &who, &path).await }).await
+                let removed = async move {
+                    check_alone(&fs, &who, &path, held).await?;
+                    striped::remove(&fs, &who, &path).await
+                };
+                self.within(removed).await
             }
         }
+    }
+
+    /// Gives a volume's file back, if the cluster has it: only dropped, it is free some time later.
+    async fn let_go(&self, volume: &Volume) {
+        let Some(store) = volume.striped() else { return };
+        let given_back = async move {
+            store.store.give_back().await;
+            Ok(())
+        };
+        // The metadata server may be gone.
+        let _ = tokio::time::timeout(SETTLE_WAIT, self.within(given_back)).await;
     }
 
     async fn enter_new(self: &Rc<Self>, name: String, mut record: Record) -> Result<()> {
@@ -99,6 +117,7 @@ impl Volumes {
         if let Err(error) = kept {
             self.volumes.borrow_mut().remove(&name);
             let _ = self.save();
+            self.let_go(&volume).await;
             return Err(error);
         }
         self.bind_one(&name)
@@ -129,21 +148,23 @@ impl Volumes {
                 format!("volume {name} is exported; hint: `covey volume unexport {name}` first");
             return Err(Errno::because(Errno::EBUSY, why));
         }
+        if !keeps {
+            volume.check_here()?;
+        }
         self.volumes.borrow_mut().remove(name);
         if let Err(error) = self.save() {
             self.volumes.borrow_mut().insert(name.to_owned(), volume);
             return Err(error);
         }
         self.unbind_one(name);
-        // Another node may have it as soon as nobody uses it.
         volume.target.disconnect("the volume is gone");
         volume.target.device.remove(0);
-        drop(volume);
         let _ = std::fs::remove_file(self.dir.join(format!("{name}.state")));
         if keeps || record.adopted {
             return Ok(());
         }
-        self.unmake(&record).await
+        // As long as this node has the file no other one can take it; without the file none would.
+        self.unmake(&record, volume.striped()).await
     }
 
     /// A new volume with the bytes of another, which must not change meanwhile.
@@ -151,6 +172,7 @@ impl Volumes {
         check_name(new)?;
         self.check_free_name(new)?;
         let volume = self.find(name)?;
+        volume.check_here()?;
         let record = volume.record.borrow().clone();
         if !record.exports.is_empty() {
             let why = format!("volume {name} is exported and may change; hint: unexport it first");
@@ -169,7 +191,12 @@ impl Volumes {
             }
             Backing::Striped => {
                 let (fs, who, to) = (self.fs().await?, own(), path.to_owned());
-                self.within(async move { striped::copy(&fs, &who, &from, &to).await }).await?;
+                let held = volume.striped();
+                let copied = async move {
+                    check_alone(&fs, &who, &from, held).await?;
+                    striped::copy(&fs, &who, &from, &to).await
+                };
+                self.within(copied).await?;
             }
         }
         let clone = Record {
@@ -264,10 +291,7 @@ impl Volumes {
 
     async fn change_access(&self, name: &str, words: &[&str]) -> Result<()> {
         let volume = self.find(name)?;
-        if volume.stands_by.get() {
-            let why = "another node serves this volume; hint: `covey volume ls` shows which";
-            return Err(Errno::because(Errno::EBUSY, why));
-        }
+        volume.check_here()?;
         let mut access = volume.record.borrow().access.clone();
         access.change(words)?;
         for address in &volume.record.borrow().exports {
@@ -288,10 +312,7 @@ impl Volumes {
     /// Makes all reservations void, and opens a volume whose saved ones could not be read.
     async fn clear_reservations(&self, name: &str) -> Result<()> {
         let volume = self.find(name)?;
-        if volume.stands_by.get() {
-            let why = "another node serves this volume; hint: `covey volume ls` shows which";
-            return Err(Errno::because(Errno::EBUSY, why));
-        }
+        volume.check_here()?;
         if let Ok(opened) = volume.need() {
             return self.forget_reservations(&opened.unit).await;
         }
@@ -336,6 +357,31 @@ impl Volumes {
             }
             [] => Ok(()),
         }
+    }
+}
+
+impl Volume {
+    /// EBUSY where another node serves the volume: its file is that node's.
+    fn check_here(&self) -> Result<()> {
+        if self.stands_by.get() {
+            let why = "another node serves this volume; hint: `covey volume ls` shows which";
+            Err(Errno::because(Errno::EBUSY, why))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// An error where another node has a volume's file, or has taken it from this one, whose store is `held`.
+async fn check_alone(
+    fs: &Fs,
+    who: &Caller,
+    path: &str,
+    held: Option<Served>,
+) -> covey_stripe::client::Result<()> {
+    match held {
+        Some(store) => store.store.check_ours().await,
+        None => striped::check_free(fs, who, path).await,
     }
 }
 

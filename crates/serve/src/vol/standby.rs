@@ -101,7 +101,7 @@ impl Published {
 }
 
 /// The store of a volume that this node serves.
-type Served = Arc<Counted<StripedStore>>;
+pub(super) type Served = Arc<Counted<StripedStore>>;
 
 impl Volumes {
     /// Whether a volume that is open is another node's by now.

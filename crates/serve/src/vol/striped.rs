@@ -370,7 +370,8 @@ impl StripedStore {
         self.shared.id
     }
 
-    async fn check_ours(&self) -> Result<()> {
+    /// ESTALE where the file is another node's by now.
+    pub async fn check_ours(&self) -> Result<()> {
         if self.shared.file.is_taken().await? {
             Err(Error::because(Errno::ESTALE, "another node serves this volume"))
         } else {

@@ -66,3 +66,18 @@ fn a_list_is_never_written_that_could_not_be_read_back() {
         assert_eq!(kept(dir), before);
     });
 }
+
+/// The file is that of the node which serves it: this one would unlink it there, or copy half of what is written.
+#[test]
+fn what_another_node_serves_is_neither_removed_nor_copied_here() {
+    with_volumes("create disk striped /disk block 512 serial 1\n", async |volumes, dir| {
+        volumes.find("disk").unwrap().stands_by.set(true);
+        for words in [&["rm", "disk"][..], &["clone", "disk", "copy", "/copy"]] {
+            let refused = run(&volumes, words).await.unwrap_err();
+            assert_eq!(refused.code, Errno::EBUSY, "{words:?}: {refused}");
+            assert!(kept(dir).contains("create disk"), "{words:?}");
+        }
+        run(&volumes, &["rm", "disk", "keep"]).await.unwrap();
+        assert_eq!(kept(dir), "");
+    });
+}
