@@ -104,6 +104,7 @@ impl Volumes {
         let _its_turn = volume.turn.clone().lock_owned().await;
         // Somebody else may have been faster. From here to the entry nobody else runs.
         self.check_free_name(&name)?;
+        self.forget_saved(&name)?;
         // Those that come to stand by write the list.
         self.volumes.borrow_mut().insert(name.clone(), volume.clone());
         self.open(&name, &volume).await;
@@ -121,6 +122,17 @@ impl Volumes {
             return Err(error);
         }
         self.bind_one(&name)
+    }
+
+    /// Removes what was saved for an earlier volume of this name, whose removal was cut off.
+    fn forget_saved(&self, name: &str) -> Result<()> {
+        let saved = self.dir.join(format!("{name}.state"));
+        match std::fs::remove_file(&saved) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(at(&saved.display().to_string(), error))
+            }
+            _ => Ok(()),
+        }
     }
 
     async fn make(&self, record: &Record, bytes: u64) -> Result<()> {

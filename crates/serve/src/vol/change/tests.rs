@@ -81,3 +81,22 @@ fn what_another_node_serves_is_neither_removed_nor_copied_here() {
         assert_eq!(kept(dir), "");
     });
 }
+
+/// The node was killed between the list's last line of a volume and what was saved of its reservations.
+#[test]
+fn a_new_volume_has_no_reservations_of_an_earlier_one_of_its_name() {
+    with_volumes("", async |volumes, dir| {
+        let file = |name: &str| dir.join(name).display().to_string();
+        let left = |name: &str| std::fs::write(dir.join(name), "not of this volume").unwrap();
+        let words = ["create", "disk", "file", &file("image"), "size", "1048576"];
+        left("disk.state");
+        run(&volumes, &words).await.unwrap();
+        left("copy.state");
+        run(&volumes, &["clone", "disk", "copy", &file("copy")]).await.unwrap();
+        assert!(!dir.join("disk.state").exists() && !dir.join("copy.state").exists());
+        // One that is there keeps its own.
+        left("disk.state");
+        run(&volumes, &words).await.unwrap_err();
+        assert!(dir.join("disk.state").exists());
+    });
+}
