@@ -286,7 +286,7 @@ fn durability_is_what_was_asked_for() {
     bench.good(&one, &[0x15, 0x10, 0, 0, 24, 0], &page, 0);
     bench.good(&one, &write(0), &[1; 512], 0);
     bench.good(&one, &[0x0a, 0, 0, 0, 1, 0], &[1; 512], 0);
-    assert_eq!(bench.store.log(), ["write fua", "write fua"]);
+    assert_eq!(bench.store.log(), ["flush", "write fua", "write fua"]);
 }
 
 #[test]

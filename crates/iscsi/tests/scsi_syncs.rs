@@ -2,9 +2,9 @@
 
 mod support;
 
-use covey_iscsi::scsi::{Device, Input, Nexus, Step};
+use covey_iscsi::scsi::{Config, Device, Function, Input, Nexus, Step};
 use covey_iscsi::store::{Failure, Reply};
-use support::{Bench, command, wait};
+use support::{Bench, command, config, wait};
 
 const WRITE: [u8; 10] = [0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 const WRITE_FUA: [u8; 10] = [0x2a, 8, 0, 0, 0, 0, 0, 0, 1, 0];
@@ -154,4 +154,61 @@ fn a_failed_sanitize_is_not_undone_by_news_of_a_loss() {
     assert_eq!(bench.sense(&one, &WRITE, &[1; 512], 0), (3, 0x3103));
     bench.good(&other, &ERASE, &[], 0);
     bench.good(&one, &WRITE, &[1; 512], 0);
+}
+
+/// MODE SELECT of the caching page, and its data.
+fn select_cache(is_on: bool) -> ([u8; 6], [u8; 24]) {
+    let mut list = [0; 24];
+    list[4..7].copy_from_slice(&[0x08, 18, if is_on { 0x04 } else { 0 }]);
+    ([0x15, 0x10, 0, 0, 24, 0], list)
+}
+
+/// An initiator that has turned the cache off sends no SYNCHRONIZE CACHE for what it wrote before.
+#[test]
+fn a_cache_that_is_turned_off_is_brought_to_stable_storage_first() {
+    let bench = Bench::new();
+    let one = bench.visitor(1);
+    bench.good(&one, &WRITE, &[1; 512], 0);
+    let ((off, no), (on, yes)) = (select_cache(false), select_cache(true));
+    bench.store.fail_next(Failure::Write);
+    assert_eq!(bench.sense(&one, &off, &no, 0), (3, 0x0c00));
+    bench.good(&one, &on, &yes, 0);
+    bench.good(&one, &WRITE, &[2; 512], 0);
+    bench.good(&one, &off, &no, 0);
+    assert_eq!(bench.store.log(), ["write", "write", "flush"]);
+    bench.good(&one, &off, &no, 0);
+    assert!(bench.store.log().is_empty(), "it is off already");
+}
+
+/// It may be answered behind the MODE SELECT whose sync it was too late for.
+#[test]
+fn a_write_that_meets_the_end_of_the_cache_lasts() {
+    let bench = Bench::new();
+    let (one, other) = (bench.visitor(1), bench.visitor(2));
+    let (mut task, step) = bench.units.start(0, &one, command(&WRITE, 512, 0));
+    let Step::Collect { .. } = step else { panic!("it takes its data") };
+    let Step::Store(write) = bench.units.next(&mut task, Input::Data(vec![1; 512].into())) else {
+        panic!("it writes")
+    };
+    let (off, no) = select_cache(false);
+    bench.good(&other, &off, &no, 0);
+    let written = wait(bench.units.ask(&task, write));
+    let Step::Store(sync) = bench.units.next(&mut task, Input::Stored(written)) else {
+        panic!("it syncs")
+    };
+    assert_eq!(wait(bench.units.ask(&task, sync)), Reply::Done);
+    assert_eq!(bench.store.log(), ["flush", "write", "flush"]);
+}
+
+/// A unit that has no cache by itself loses the one that it was given, and nobody will sync it.
+#[test]
+fn a_reset_that_takes_the_cache_away_syncs() {
+    let bench = Bench::with(Config { write_cache: false, ..config() }, 1 << 20);
+    let one = bench.visitor(1);
+    let (on, yes) = select_cache(true);
+    bench.good(&one, &on, &yes, 0);
+    bench.good(&one, &WRITE, &[1; 512], 0);
+    bench.units.manage(0, &one, Function::LogicalUnitReset);
+    bench.units.manage(0, &one, Function::LogicalUnitReset);
+    assert_eq!(bench.store.log(), ["write", "flush"]);
 }

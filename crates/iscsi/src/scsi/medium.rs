@@ -132,10 +132,7 @@ pub(super) async fn write(call: &Call) -> Outcome {
             let must_last = is_durable(call);
             if bytes >= STREAM_BYTES_MIN && !must_last {
                 stream(call, &extent, bytes).await?;
-                // Another initiator may have turned the cache off meanwhile.
-                if is_durable(call) {
-                    call.ask(Request::Flush).await?;
-                }
+                outlast(call).await?;
             } else {
                 let data = call.collect(bytes).await;
                 call.claim(extent.lbas(), Access::Shared);
@@ -164,7 +161,16 @@ async fn stream(call: &Call, extent: &Extent, bytes: u64) -> Result<(), Sense> {
 }
 
 pub(super) async fn put(call: &Call, offset: u64, data: Payload, fua: bool) -> Result<(), Sense> {
-    call.ask(Request::Write { offset, data, fua, continues: false }).await.map(drop)
+    call.ask(Request::Write { offset, data, fua, continues: false }).await?;
+    if fua { Ok(()) } else { outlast(call).await }
+}
+
+/// Behind a write that need not last: an initiator may have turned the cache off meanwhile.
+async fn outlast(call: &Call) -> Result<(), Sense> {
+    if is_durable(call) {
+        call.ask(Request::Flush).await?;
+    }
+    Ok(())
 }
 
 /// VERIFY: that the medium can be read (BYTCHK 0), or that it has what the initiator says (1), or in every block the same (3).

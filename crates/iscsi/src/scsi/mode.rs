@@ -4,6 +4,7 @@ use super::call::{Call, Good, Outcome};
 use super::fields::be;
 use super::sense::{Key, Sense, code};
 use super::unit::Mode;
+use crate::store::Request;
 use bytes::BufMut;
 
 /// What of a page is asked for.
@@ -112,12 +113,22 @@ pub(super) async fn select(call: &Call) -> Outcome {
     // All pages are good before one is put into effect.
     let before = call.unit.lock().mode;
     let after = selected(before, pages, header + block)?;
-    let mut state = call.unit.lock();
-    if after != state.mode {
-        state.mode = after;
-        state.tell(code::MODE_PARAMETERS_CHANGED, Some(call.nexus.number));
+    if put_into_effect(call, after).write_cache && !after.write_cache {
+        // Nobody syncs a disk without a cache: what was written before is on stable storage when this is answered, and what
+        // is under way sees to it itself.
+        call.ask(Request::Flush).await?;
     }
     Good::took(length)
+}
+
+/// Changes the mode, and tells others; as it was before.
+fn put_into_effect(call: &Call, after: Mode) -> Mode {
+    let mut state = call.unit.lock();
+    let before = std::mem::replace(&mut state.mode, after);
+    if after != before {
+        state.tell(code::MODE_PARAMETERS_CHANGED, Some(call.nexus.number));
+    }
+    before
 }
 
 /// A block descriptor may repeat what is; nothing in it can be changed.

@@ -277,12 +277,18 @@ impl Unit {
     pub(super) fn reset(&self, code: u16) {
         let mut state = self.lock();
         state.reserved = None;
+        let had_cache = state.mode.write_cache;
         state.mode = Mode::default_of(&self.config);
         for visitor in state.visitors.values_mut() {
             visitor.prevents = false;
             visitor.attentions.clear();
         }
         state.tell(code, None);
+        drop(state);
+        if had_cache && !self.config.write_cache {
+            // Nobody syncs it any more. It is begun, and nobody waits for it.
+            drop(self.ask(Request::Flush, Hold::default()));
+        }
     }
 
     /// A nexus is no more.
