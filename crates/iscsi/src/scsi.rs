@@ -169,7 +169,8 @@ pub trait Device: Send + Sync + 'static {
     /// Does `function`, after the tasks it concerns have been aborted.
     fn manage(&self, lun: u64, nexus: &Nexus, function: Function);
 
-    /// The nexus is no more: its connections are lost or logged out (SAM-5, 6.3.4).
+    /// The nexus is no more: its connections are lost or logged out (SAM-5, 6.3.4). Called once more where a command of it
+    /// could still have run after that.
     fn lost(&self, nexus: &Nexus);
 }
 

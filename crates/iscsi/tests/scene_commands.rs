@@ -478,7 +478,7 @@ fn a_silent_initiator_is_pinged_and_then_left() {
     assert!(line.end.is_some());
     drop(line);
     assert!(target(&portal).sessions().is_empty());
-    assert_eq!(toy.state.lock().unwrap().lost.len(), 1);
+    assert!(!toy.state.lock().unwrap().lost.is_empty());
 }
 
 #[test]

@@ -363,8 +363,12 @@ fn the_same_initiator_port_replaces_its_session() {
     toy.release();
     old.poll();
     assert!(old.end.is_some() && old.next().is_none(), "what the old one asked for has no answer");
-    assert_eq!(toy.state.lock().unwrap().lost.len(), 1);
+    let lost = || toy.state.lock().unwrap().lost.clone();
+    let began = lost();
+    assert_eq!(began.len(), 1);
     drop(old);
+    // What its last commands may have reserved goes with it, once more.
+    assert_eq!(lost(), [began[0]; 2]);
     new.poll();
     assert!(matches!(new.answer().0, Header::LoginResponse { status: 0, .. }));
     assert_eq!(target(&portal).sessions().len(), 2);

@@ -247,6 +247,11 @@ impl<D: Device> Session<D> {
         });
         state.under_way -= numbered;
         state.holders -= 1;
+        if let (0, Some(target)) = (state.holders, &self.target) {
+            // A command that ran while the session was replaced may have left something with the unit: it goes before whoever
+            // waits for the session's end goes on.
+            target.device.lost(&self.nexus);
+        }
         state.watchers.drain(..).for_each(Waker::wake);
         if state.connections.get(&cid).is_some_and(|mail| mail.serial == serial) {
             state.connections.remove(&cid);
