@@ -595,6 +595,39 @@ fn nothing_is_read_while_much_waits_for_its_turn() {
         assert!(count < 100, "the window alone is no limit");
     }
     assert!(count * 32 * BLOCK > 1 << 20 && line.end.is_none());
+    // It is no longer read, so nobody would notice that its peer has gone.
+    let ms = std::time::Duration::from_millis;
+    line.wait(ms(15_000));
+    line.wait(ms(14_999));
+    assert!(line.end.is_none() && line.connection.is_full());
+    line.wait(ms(1));
+    let end = line.end.as_ref().unwrap().to_string();
+    assert!(end.contains("CmdSN 10 has not come for 30 s"), "{end}");
+}
+
+/// What is missing may be late on another connection: whoever has been waiting for it goes on.
+#[test]
+fn what_waited_for_its_turn_is_done_when_that_has_come() {
+    let toy = Toy::new(64);
+    let portal = portal(&toy);
+    let mut first = Line::logged_in(&portal, &[("MaxConnections", "2")]);
+    let mut second = Line::new(&portal);
+    (second.cid, second.tsih) = (2, first.tsih);
+    second.enter(&[]);
+    let (write, bits) = (cdb(0x2a, 0, 32), flags::FINAL | flags::WRITE);
+    let mut last = 0;
+    while !second.connection.is_full() {
+        last += 1;
+        let data = [7; 32 * BLOCK];
+        second.command_as(100 + last, 10 + last, bits, write, data.len(), &data);
+    }
+    second.wait(std::time::Duration::from_secs(29));
+    first.command_as(1, 10, flags::FINAL, cdb(0, 0, 0), 0, &[]);
+    assert_eq!(first.status(1), 0);
+    second.poll();
+    (1..=last).for_each(|at| assert_eq!(second.status(100 + at), 0));
+    second.wait(std::time::Duration::from_secs(10));
+    assert!(second.end.is_none() && !second.connection.is_full());
 }
 
 #[test]

@@ -32,6 +32,8 @@ pub(super) struct FullFeature<D: Device> {
     held: BTreeMap<u32, Pdu>,
     /// Their data. Where it is too much nothing is read until their turn has come.
     held_bytes: usize,
+    /// Since when it is too much.
+    full_since: Option<Instant>,
     last_heard: Instant,
     is_pinged: bool,
     /// When the connection is ended, whoever is still there.
@@ -75,6 +77,7 @@ impl<D: Device> FullFeature<D> {
             management: Management::default(),
             held: BTreeMap::new(),
             held_bytes: 0,
+            full_since: None,
             last_heard: now,
             is_pinged: false,
             // It has one question.
@@ -85,7 +88,11 @@ impl<D: Device> FullFeature<D> {
 
     /// Whether nothing more can be taken.
     pub fn is_full(&self) -> bool {
-        self.held_bytes > HELD_BYTES_MAX || self.tasks.is_full()
+        self.holds_too_much() || self.tasks.is_full()
+    }
+
+    fn holds_too_much(&self) -> bool {
+        self.held_bytes > HELD_BYTES_MAX
     }
 
     /// What is held of the initiator's data, and for it.
@@ -151,6 +158,9 @@ impl<D: Device> FullFeature<D> {
                     self.held_bytes += pdu.data.len();
                     place.insert(pdu);
                 }
+                if self.holds_too_much() {
+                    self.full_since.get_or_insert(now);
+                }
                 Ok(())
             }
             Turn::Now => {
@@ -171,6 +181,9 @@ impl<D: Device> FullFeature<D> {
             if self.link.session.turn(self.link.cid, self.link.serial, next) == Turn::Now {
                 self.execute(now, wire, pdu)?;
             }
+        }
+        if !self.holds_too_much() {
+            self.full_since = None;
         }
         Ok(())
     }
@@ -334,6 +347,7 @@ impl<D: Device> FullFeature<D> {
             return self.last_heard;
         }
         let end = self.end_at.map_or(silence, |end| end.min(silence));
+        let end = self.full_since.map_or(end, |since| end.min(since + FULL_PATIENCE));
         self.tasks.turn().map_or(end, |turn| turn.min(end))
     }
 
@@ -349,6 +363,7 @@ impl<D: Device> FullFeature<D> {
             };
             return Err(Blame::Io(why.into()));
         }
+        self.check_held(now)?;
         if now < self.deadline() {
             return Ok(());
         }
@@ -367,6 +382,20 @@ impl<D: Device> FullFeature<D> {
         let stat_sn = wire.stat_sn;
         self.nop_in(wire, 0, NO_TAG, stat_sn, &Payload::default());
         Ok(())
+    }
+
+    /// A connection that is full of commands whose turn has not come is not read: what they wait for can no more come on it
+    /// than the news that its peer has gone.
+    fn check_held(&self, now: Instant) -> Result<(), Blame> {
+        if self.full_since.is_none_or(|since| now < since + FULL_PATIENCE) {
+            return Ok(());
+        }
+        let (missing, held) = (self.link.session.window().exp_cmd_sn, self.held_bytes);
+        Err(Blame::Violation(format!(
+            "the command with CmdSN {missing} has not come for {} s, while {held} bytes of later ones wait for it, \
+             limit {HELD_BYTES_MAX}",
+            FULL_PATIENCE.as_secs()
+        )))
     }
 
     /// Goes on with what waited for output to be taken.
@@ -452,6 +481,8 @@ fn exp_stat_sn(header: &Header) -> Option<u32> {
 
 /// How long a discovery session may last.
 const DISCOVERY_PATIENCE: Duration = Duration::from_secs(15);
+/// How long a connection may be full of commands that wait for one of another connection.
+const FULL_PATIENCE: Duration = Duration::from_secs(30);
 /// How much data of commands whose turn has not come one connection holds.
 const HELD_BYTES_MAX: usize = 1 << 20;
 /// The transfer tag of our pings. One is under way at a time.
