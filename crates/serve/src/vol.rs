@@ -90,6 +90,8 @@ struct Volume {
     heard: RefCell<standby::Heard>,
     /// How often this one has said that it lives.
     beat: Cell<u64>,
+    /// Held while its file is told what it is.
+    telling: tokio::sync::Mutex<()>,
     /// Held while its file's epoch changes by this node's own doing.
     changing: tokio::sync::Mutex<()>,
     /// Its owner has said that what is saved of its reservations is void.
@@ -198,7 +200,7 @@ impl Volumes {
         let target = target_of(&self.iqn(name), name, units, &record.access);
         let opened = RefCell::new(Err(why.to_owned()));
         let (record, stands_by) = (RefCell::new(record), Cell::new(false));
-        let (turn, has_no_past, heard, beat, changing, forgets) = Default::default();
+        let (turn, has_no_past, heard, beat, telling, changing, forgets) = Default::default();
         Rc::new(Volume {
             turn,
             record,
@@ -208,6 +210,7 @@ impl Volumes {
             has_no_past,
             heard,
             beat,
+            telling,
             changing,
             forgets,
         })

@@ -79,7 +79,7 @@ impl Volumes {
     async fn beat(&self, name: &str) {
         let Ok(volume) = self.find(name) else { return };
         let Some(store) = volume.striped() else { return };
-        if self.is_lost(&volume, &store).await
+        if self.is_lost(name, &volume, &store).await
             || tokio::time::timeout(AGAIN, store.store.met_loss()).await.is_ok()
         {
             self.lose(name, &volume, &store).await;

@@ -105,19 +105,24 @@ pub(super) type Served = Arc<Counted<StripedStore>>;
 
 impl Volumes {
     /// Whether a volume that is open is another node's by now.
-    pub(super) async fn is_lost(&self, volume: &Volume, store: &Served) -> bool {
-        let (store, beat) = (store.clone(), next_beat(volume));
+    pub(super) async fn is_lost(&self, name: &str, volume: &Volume, store: &Served) -> bool {
+        let (served, beat) = (store.clone(), next_beat(volume));
         // A change of this node's own looks like another's: as long as one is under way, it only says that it lives.
         let Ok(_changing) = volume.changing.try_lock() else {
             let told = async move {
-                store.store.beat(beat).await;
+                served.store.beat(beat).await;
                 Ok(())
             };
             let _ = self.within(told).await;
             return false;
         };
-        let checked = self.within(async move { Ok(store.store.is_lost(beat).await) }).await;
-        checked.unwrap_or(false)
+        let checked = self.within(async move { Ok(served.store.is_lost(beat).await) }).await;
+        let is_lost = checked.unwrap_or(false);
+        // A node that did not know yet that it has lost the volume may have said otherwise meanwhile.
+        if !is_lost && let Err(error) = self.publish_record(name, volume, store).await {
+            tracing::debug!("volume {name}: its file cannot be told who serves it: {error}");
+        }
+        is_lost
     }
 
     /// Serves a volume no more that is another node's: initiators find it there. A change of it ends first, since another node's
@@ -209,14 +214,19 @@ impl Volumes {
     /// Says with the volume's file what it is, who serves it and where.
     pub(super) async fn publish(&self, name: &str, volume: &Volume, kept: &Kept) {
         let Kept::Striped(store) = kept else { return };
-        let (store, node) = (store.clone(), self.node.clone());
-        let record = Record { exports: Vec::new(), ..volume.record.borrow().clone() };
-        let record = record.lines(name, None, true);
-        let told = self.within(async move { store.store.publish(&node, record).await }).await;
-        if let Err(error) = told {
+        if let Err(error) = self.publish_record(name, volume, store).await {
             tracing::warn!("volume {name}: its file cannot be told who serves it: {error}");
         }
         self.publish_portals(volume).await;
+    }
+
+    async fn publish_record(&self, name: &str, volume: &Volume, store: &Served) -> Result<()> {
+        // In turn: what is said last is what is true then.
+        let _telling = volume.telling.lock().await;
+        let (store, node) = (store.clone(), self.node.clone());
+        let record = Record { exports: Vec::new(), ..volume.record.borrow().clone() };
+        let record = record.lines(name, None, true);
+        self.within(async move { store.store.publish(&node, record).await }).await
     }
 
     /// Says with the volume's file where this node serves it or would.
@@ -309,7 +319,12 @@ mod tests {
     use super::*;
 
     /// Hears a beat every two seconds.
-    fn listen(heard: &mut Heard, begun: Instant, beat: &str, seconds: std::ops::RangeInclusive<u64>) {
+    fn listen(
+        heard: &mut Heard,
+        begun: Instant,
+        beat: &str,
+        seconds: std::ops::RangeInclusive<u64>,
+    ) {
         let each = seconds.step_by(2);
         each.for_each(|second| heard.note(beat, begun + Duration::from_secs(second)));
     }

@@ -317,11 +317,13 @@ impl StripedStore {
         Ok(text)
     }
 
-    /// Says with the file what the volume is, and that this node serves it.
+    /// Says with the file what the volume is, and that this node serves it, unless it says so. ESTALE where another node has
+    /// taken it: then that one's word holds.
     pub async fn publish(&self, node: &str, record: String) -> Result<()> {
         let Shared { fs, who, id, .. } = &*self.shared;
         for (name, text) in [(RECORD, record), (SERVED, node.to_owned())] {
             if attribute(fs, who, *id, name).await?.as_ref() != Some(&text) {
+                self.check_ours().await?;
                 set_attribute(fs, who, *id, name, text).await?;
             }
         }
