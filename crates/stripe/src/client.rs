@@ -330,10 +330,11 @@ impl Fs {
         let reply = self.change(who, setattr_op(id, &change, more)).await?;
         let inode = node(reply)?;
         if let Some(open) = open {
-            open.refresh(&inode);
             if change.size.is_some() {
+                open.repin(&inode);
                 open.was_cut();
             }
+            open.refresh(&inode);
         }
         Ok(self.with_blocks(inode).await)
     }

@@ -40,6 +40,9 @@ struct Shared {
     lost: AtomicBool,
     /// Is told when that is met.
     losing: Notify,
+    /// Held by each request, and alone by a change of the size: a request that met the new epoch before this node knows of
+    /// it would take the file for another node's.
+    changing: tokio::sync::RwLock<()>,
     runtime: Handle,
 }
 
@@ -291,6 +294,7 @@ impl StripedStore {
             saved,
             lost,
             losing,
+            changing: tokio::sync::RwLock::default(),
             runtime: runtime_too,
         };
         Ok(StripedStore { shared: Arc::new(shared), runtime })
@@ -374,6 +378,11 @@ impl StripedStore {
 
     /// ESTALE where the file is another node's by now.
     pub async fn check_ours(&self) -> Result<()> {
+        let _turn = self.shared.changing.read().await;
+        self.check_pinned().await
+    }
+
+    async fn check_pinned(&self) -> Result<()> {
         if self.shared.file.is_taken().await? {
             Err(Error::because(Errno::ESTALE, "another node serves this volume"))
         } else {
@@ -383,23 +392,16 @@ impl StripedStore {
 
     /// Makes it longer or shorter.
     pub async fn resize(&self, bytes: u64) -> Result<()> {
-        let shared = self.shared.clone();
-        self.check_ours().await?;
+        let Shared { fs, who, id, token, changing, .. } = &*self.shared;
+        let _alone = changing.write().await;
+        self.check_pinned().await?;
+        // To cut a file raises its epoch. It stays pinned: an epoch that another node has made is never this one's.
         let change = SetAttr { size: Some(bytes), ..SetAttr::default() };
-        // To cut a file raises its epoch.
-        shared.file.unpin()?;
-        let changed = shared.fs.setattr(&shared.who, shared.id, change).await;
-        shared.file.pin()?;
-        changed?;
-        let epoch = shared.fs.stat(shared.id).await?.inode.epoch;
-        let Shared { fs, who, id, token, .. } = &*shared;
-        let claimed = claim(fs, who, *id, epoch, token).await;
-        claimed.inspect_err(|_| {
-            shared.lost.store(true, Ordering::Release);
-            shared.losing.notify_one();
-        })?;
-        shared.fs.sync(shared.id).await?;
-        shared.bytes.store(bytes, Ordering::Release);
+        let changed = fs.setattr(who, *id, change).await?;
+        let claimed = claim(fs, who, *id, changed.inode.epoch, token).await;
+        claimed.inspect_err(|_| self.shared.lose())?;
+        fs.sync(*id).await?;
+        self.shared.bytes.store(bytes, Ordering::Release);
         Ok(())
     }
 }
@@ -436,7 +438,14 @@ impl From<Lost> for Error {
 }
 
 impl Shared {
+    /// The file is another node's.
+    fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+        self.losing.notify_one();
+    }
+
     async fn answer(&self, request: Request) -> Reply {
+        let _turn = self.changing.read().await;
         match request {
             Request::Read { offset, bytes, .. } => {
                 match self.file.read_at(offset, bytes as usize).await {
@@ -460,8 +469,7 @@ impl Shared {
         Reply::Failed(match error.code() {
             Errno::ENOSPC => Failure::Full,
             Errno::ESTALE => {
-                self.lost.store(true, Ordering::Release);
-                self.losing.notify_one();
+                self.lose();
                 Failure::Unreachable
             }
             _ => otherwise,

@@ -108,9 +108,11 @@ impl File {
     }
 
     /// From here on all of this client's handles on the file work in the epoch that it has: once another client has
-    /// raised it (by [`Fs::fence`] or a truncation) they answer ESTALE, and never anything else again.
+    /// raised it (by [`Fs::fence`] or a truncation) they answer ESTALE, and never anything else again. What this client's own
+    /// [`Fs::setattr`] makes of it is no loss; requests that are under way meanwhile may meet the new epoch before the answer
+    /// has come, and take it for one.
     pub fn pin(&self) -> Result<()> {
-        self.data()?.pin(true);
+        self.data()?.pin();
         Ok(())
     }
 
@@ -119,12 +121,6 @@ impl File {
         let open = self.data()?;
         open.fresh(&self.handle.shared).await?;
         Ok(open.check_ours().is_err())
-    }
-
-    /// The file's epoch is raised by this client itself: then it is pinned again.
-    pub fn unpin(&self) -> Result<()> {
-        self.data()?.pin(false);
-        Ok(())
     }
 
     /// Up to `count` bytes from `offset`, in pieces that were never copied; fewer at the end only.

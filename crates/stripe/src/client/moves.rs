@@ -123,7 +123,7 @@ impl Job<'_> {
         let shared = &self.fs.shared;
         shared.data.meet(old, &shared.session).await?;
         let file = OpenFile::new(inode, old, shared.data.all_of(old)?, starts)?;
-        file.pin(true);
+        file.pin();
         if !inode.sparse {
             self.must_be_whole(inode, old).await?;
         }

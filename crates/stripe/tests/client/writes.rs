@@ -75,15 +75,11 @@ fn who_has_pinned_a_file_that_was_taken_over_never_writes_it_again() {
     world.run(file.write_at(0, vec![1; bytes].into())).unwrap();
     file.pin().unwrap();
     world.run(file.write_at(0, vec![2; bytes].into())).unwrap();
-    // What its own client does is its own.
-    file.unpin().unwrap();
-    let shorter = covey_ninep::tree::SetAttr {
-        size: Some(bytes as u64 - 10),
-        ..covey_ninep::tree::SetAttr::default()
-    };
-    world.run(old.setattr(&root(), file.id(), shorter)).unwrap();
-    file.pin().unwrap();
-    world.run(file.write_at(0, vec![2; bytes].into())).unwrap();
+    // What its own client does is its own, and the file stays pinned.
+    for size in [bytes - 10, bytes, bytes - 20] {
+        world.run(old.setattr(&root(), file.id(), resized(size))).unwrap();
+        world.run(file.write_at(0, vec![2; bytes].into())).unwrap();
+    }
 
     assert!(!world.run(file.is_taken()).unwrap());
     world.run(new.fence(&root(), file.id())).unwrap();
@@ -100,6 +96,32 @@ fn who_has_pinned_a_file_that_was_taken_over_never_writes_it_again() {
     let found = world.run(taken.read_at(0, bytes)).unwrap();
     assert!(found.into_bytes().iter().all(|byte| *byte == 2));
     world.run(taken.write_at(0, vec![4; bytes].into())).unwrap();
+}
+
+fn resized(bytes: usize) -> covey_ninep::tree::SetAttr {
+    let size = Some(bytes as u64);
+    covey_ninep::tree::SetAttr { size, ..covey_ninep::tree::SetAttr::default() }
+}
+
+/// A node that does not know yet that another one has its file, and changes its size then, has it no more.
+#[test]
+fn a_change_of_size_does_not_give_a_file_back_that_was_taken() {
+    for shorter in [10, 0] {
+        let mut world = World::progressive(8);
+        let (old, new) = (world.client(true), world.client(true));
+        let made =
+            world.run(old.create(&root(), ROOT, &name("f"), 0o644, Taken::Refuse, access::BOTH));
+        let file = made.unwrap().1;
+        let bytes = INLINE + SINGLE + 3 * STRIP;
+        world.run(file.write_at(0, vec![1; bytes].into())).unwrap();
+        file.pin().unwrap();
+        // Twice, as by two nodes: one more than this client's own change could have made it.
+        world.run(new.fence(&root(), file.id())).unwrap();
+        world.run(new.fence(&root(), file.id())).unwrap();
+        let _ = world.run(old.setattr(&root(), file.id(), resized(bytes - shorter)));
+        let late = world.run(file.write_at(INLINE as u64, vec![3; 1].into()));
+        assert_eq!(late.unwrap_err().code(), Errno::ESTALE, "{shorter} bytes shorter");
+    }
 }
 
 /// The epoch is raised for those that are there, and nobody waits longer for the others than for dead servers.

@@ -40,11 +40,21 @@ impl OpenFile {
         self.striping == *striping || inode.epoch < self.lock().epoch
     }
 
-    /// Pins the file to its epoch, or lets it go; what was taken stays so.
-    pub fn pin(&self, is_pinned: bool) {
+    /// Pins the file to its epoch; what was taken stays so.
+    pub fn pin(&self) {
         let mut state = self.lock();
         if state.pinned != Pinned::Taken {
-            state.pinned = if is_pinned { Pinned::Yes } else { Pinned::No };
+            state.pinned = Pinned::Yes;
+        }
+    }
+
+    /// These attributes answer this client's own change of the size, which may have raised the epoch by one: a pinned file
+    /// is pinned there. Where it is higher still, another client has raised it, too.
+    pub fn repin(&self, inode: &Inode) {
+        let mut state = self.lock();
+        let is_next = inode.epoch.checked_sub(1) == Some(state.epoch);
+        if state.pinned == Pinned::Yes && is_next {
+            (state.epoch, state.size) = (inode.epoch, inode.size);
         }
     }
 
