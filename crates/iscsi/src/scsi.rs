@@ -33,7 +33,7 @@ mod units;
 mod unsynced;
 
 pub use call::Task;
-pub use unit::{Config, Unfit, Unit};
+pub use unit::{ClosedRange, Config, Unfit, Unit};
 pub use units::Units;
 
 use crate::store;

@@ -2,9 +2,12 @@
 
 mod support;
 
-use covey_iscsi::scsi::{Config, Device, Function, Input, Nexus, Step};
+use covey_iscsi::scsi::{Config, Device, Function, Input, Nexus, Step, Unit, Units};
 use covey_iscsi::store::{Failure, Reply};
-use support::{Bench, command, config, wait};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use support::{Bench, Memory, command, config, wait};
 
 const WRITE: [u8; 10] = [0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 const WRITE_FUA: [u8; 10] = [0x2a, 8, 0, 0, 0, 0, 0, 0, 1, 0];
@@ -211,4 +214,37 @@ fn a_reset_that_takes_the_cache_away_syncs() {
     bench.units.manage(0, &one, Function::LogicalUnitReset);
     bench.units.manage(0, &one, Function::LogicalUnitReset);
     assert_eq!(bench.store.log(), ["write", "flush"]);
+}
+
+/// Who makes a unit shorter waits for what is at work behind the new end, and for nothing else; what comes later waits for it.
+#[test]
+fn blocks_are_closed_once_nobody_is_at_work_on_them() {
+    let store = Memory::new(1 << 20);
+    let unit = Arc::new(Unit::new(config(), store.clone(), "").unwrap());
+    let bench = Bench { units: Units::of(unit.clone()), store };
+    let one = bench.visitor(1);
+    bench.store.state.lock().unwrap().works_on = Some(Vec::new());
+    let write = [0x2a, 0, 0, 0, 0, 9, 0, 0, 2, 0];
+    let (mut task, _) = bench.units.start(0, &one, command(&write, 1024, 0));
+    let data = Input::Data(vec![1; 1024].into());
+    let Step::Store(request) = bench.units.next(&mut task, data) else { panic!("it writes") };
+    let _written = bench.units.ask(&task, request);
+    let mut context = Context::from_waker(Waker::noop());
+    let (mut behind, mut within) = (pin!(unit.close_from(11)), pin!(unit.close_from(10)));
+    let Poll::Ready(closed) = behind.as_mut().poll(&mut context) else { panic!("it is idle") };
+    drop(closed);
+    assert!(within.as_mut().poll(&mut context).is_pending());
+    drop(task);
+    assert!(within.as_mut().poll(&mut context).is_pending(), "the store goes on");
+    bench.store.state.lock().unwrap().works_on = None;
+    let Poll::Ready(closed) = within.as_mut().poll(&mut context) else { panic!("it has ended") };
+    let (mut task, _) = bench.units.start(0, &one, command(&write, 1024, 0));
+    let data = Input::Data(vec![1; 1024].into());
+    let Step::Store(request) = bench.units.next(&mut task, data) else { panic!("it writes") };
+    let covey_iscsi::store::Answer::Later(mut later) = bench.units.ask(&task, request) else {
+        panic!("it waits")
+    };
+    assert!(later.as_mut().poll(&mut context).is_pending());
+    drop(closed);
+    assert!(later.as_mut().poll(&mut context).is_ready());
 }

@@ -4,7 +4,7 @@
 //! parameters, whether a medium is in. All of it is behind one lock that is held for a few lines, never while the store works.
 
 use super::admit::Need;
-use super::ranges::{Access, Ranges};
+use super::ranges::{Access, Claim, Ranges};
 use super::reservations::{Change, Effect, Port, Reservations};
 use super::sense::{Key, Sense, Specific, code};
 use super::unsynced::{Noted, Unsynced};
@@ -215,6 +215,14 @@ impl Unit {
         }
     }
 
+    /// Waits until no command is at work on the blocks from `lba` on, and keeps them off until what this answers is dropped:
+    /// for who cuts off these blocks, which the store refuses by then.
+    pub async fn close_from(&self, lba: u64) -> ClosedRange {
+        let claim = self.ranges.claim(lba..SAVING.start, Access::Exclusive);
+        poll_fn(|context| claim.poll(context)).await;
+        ClosedRange { _claim: claim }
+    }
+
     /// Until all that stores do for commands that have come so far is over, whether or not anybody waits for it.
     pub async fn settle(&self) {
         let all = self.ranges.claim(0..u64::MAX, Access::Exclusive);
@@ -336,6 +344,12 @@ impl Unit {
             state.sanitize = Sanitize::No;
         }
     }
+}
+
+/// Blocks that no command works on, as long as this is there.
+#[derive(Debug)]
+pub struct ClosedRange {
+    _claim: Claim,
 }
 
 /// Has the unit save what is true when its store is asked.
@@ -464,11 +478,11 @@ impl Mode {
 pub(super) struct Sanitizing {
     unit: Arc<Unit>,
     /// No other command is on the medium meanwhile.
-    claim: Arc<super::ranges::Claim>,
+    claim: Arc<Claim>,
 }
 
 impl Sanitizing {
-    pub(super) fn new(unit: Arc<Unit>, claim: Arc<super::ranges::Claim>) -> Sanitizing {
+    pub(super) fn new(unit: Arc<Unit>, claim: Arc<Claim>) -> Sanitizing {
         Sanitizing { unit, claim }
     }
 }

@@ -232,7 +232,14 @@ impl Volumes {
         }
         match opened.kept {
             Kept::File(store) => {
-                let work = move || store.store.resize(bytes);
+                let before = store.store.lower(bytes);
+                let first = bytes / u64::from(opened.unit.config().block_bytes);
+                let closed = opened.unit.close_from(first).await;
+                let work = move || {
+                    let resized = store.store.resize(bytes);
+                    drop(closed);
+                    resized.inspect_err(|_| store.store.raise(before))
+                };
                 let resized = self.runtime().spawn_blocking(work).await;
                 Ok(resized.map_err(|_| Errno::from(Errno::EIO))??)
             }

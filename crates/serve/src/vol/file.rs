@@ -1,6 +1,6 @@
 //! Volumes in a file of this machine, or on one of its block devices.
 
-use super::store::{Lane, RUNS_MAX, note_failure, tile, whole};
+use super::store::{Lane, RUNS_MAX, beyond, note_failure, tile, whole};
 use super::syncs::Syncs;
 use covey_io::disk::{Disk, DiskFile, Flush, Open};
 use covey_io::os::directory::write_durably;
@@ -90,7 +90,13 @@ impl FileStore {
         })
     }
 
-    /// Makes it longer or shorter; of a device its size is taken anew.
+    /// Refuses what lies behind the first `bytes` from here on; until how many it did before. What has begun goes on.
+    pub fn lower(&self, bytes: u64) -> u64 {
+        self.bytes.fetch_min(bytes, Ordering::AcqRel)
+    }
+
+    /// Makes it longer or shorter; of a device its size is taken anew. What would be cut off is refused by then, and nothing
+    /// is at work on it any more: a write that came behind would make the file long again.
     pub fn resize(&self, bytes: u64) -> io::Result<()> {
         let file = std::fs::File::options().write(true).open(&self.path)?;
         if file.metadata()?.is_file() {
@@ -100,6 +106,11 @@ impl FileStore {
         let now = (&file).seek(SeekFrom::End(0))?;
         self.bytes.store(now.min(bytes), Ordering::Release);
         Ok(())
+    }
+
+    /// It could not be made shorter.
+    pub fn raise(&self, bytes: u64) {
+        self.bytes.fetch_max(bytes, Ordering::AcqRel);
     }
 
     fn read(&self, offset: u64, bytes: u64, may_lend: bool, hold: Hold) -> Answer {
@@ -162,6 +173,9 @@ impl FileStore {
 
 impl Store for FileStore {
     fn ask(&self, request: Request, hold: Hold) -> Answer {
+        if let Some(failure) = beyond(&request, self.bytes()) {
+            return Answer::Now(Reply::Failed(failure));
+        }
         match request {
             Request::Read { offset, bytes, may_lend } => self.read(offset, bytes, may_lend, hold),
             Request::Write { offset, data, fua, .. } => self.write(offset, data, fua, hold),
@@ -330,6 +344,41 @@ mod tests {
         FileStore::make(&path, 4096).unwrap();
         FileStore::make(&path, 4096).unwrap_err();
         assert!(path.exists(), "what was there before stays");
+    }
+
+    /// Commands that were let in before the volume became shorter come behind that.
+    #[test]
+    fn what_lies_behind_the_end_is_not_written_any_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        FileStore::make(&path, 8192).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let state = dir.path().join("state");
+        let store = FileStore::open(&path, state, runtime.handle().clone()).unwrap();
+        let ask = |request| match store.ask(request, Hold::default()) {
+            Answer::Now(reply) => reply,
+            Answer::Later(later) => runtime.block_on(later),
+        };
+        let write = |offset| {
+            let data = Payload::from(vec![7; 512]);
+            ask(Request::Write { offset, data, fua: false, continues: false })
+        };
+        assert_eq!(store.lower(4096), 8192);
+        assert_eq!(
+            (write(4096 - 512), write(4096 - 511)),
+            (Reply::Done, Reply::Failed(Failure::Write))
+        );
+        for late in [
+            Request::Discard { range: 4096..4608 },
+            Request::Zero { range: 3584..4608 },
+            Request::Fill { range: 4096..4608, pattern: vec![1].into() },
+        ] {
+            assert_eq!(ask(late), Reply::Failed(Failure::Write));
+        }
+        let read = ask(Request::Read { offset: 4096, bytes: 1, may_lend: false });
+        assert_eq!(read, Reply::Failed(Failure::Read));
+        store.resize(4096).unwrap();
+        assert_eq!((path.metadata().unwrap().len(), store.bytes()), (4096, 4096));
     }
 
     /// A loop device of a file, for as long as this is there.

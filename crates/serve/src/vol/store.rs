@@ -205,6 +205,22 @@ pub fn whole(data: Payload, bytes: u64) -> Reply {
     Reply::Data(Payload::gather(pieces))
 }
 
+/// How a request fails that reaches beyond the first `bytes`: it was let in before the volume became shorter.
+pub fn beyond(request: &Request, bytes: u64) -> Option<Failure> {
+    let (end, failure) = match request {
+        Request::Read { offset, bytes, .. } => (offset.saturating_add(*bytes), Failure::Read),
+        Request::Allocated { range } => (range.end, Failure::Read),
+        Request::Write { offset, data, .. } => {
+            (offset.saturating_add(data.len() as u64), Failure::Write)
+        }
+        Request::Discard { range } | Request::Zero { range } | Request::Fill { range, .. } => {
+            (range.end, Failure::Write)
+        }
+        Request::Flush | Request::Save { .. } => return None,
+    };
+    (end > bytes).then_some(failure)
+}
+
 /// Says that a request failed, a few times a minute: initiators can have as many fail as they like.
 pub fn note_failure(error: &dyn std::fmt::Display) {
     static LOG: Mutex<Pace> = Mutex::new(Pace::new("requests to volumes failed"));

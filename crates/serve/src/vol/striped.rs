@@ -5,7 +5,7 @@
 //! serves it next knows the reservations.
 
 use super::standby::Published;
-use super::store::{RUNS_MAX, begin, note_failure, tile, whole};
+use super::store::{RUNS_MAX, begin, beyond, note_failure, tile, whole};
 use super::syncs::{Lost, Since, Syncs};
 use covey_iscsi::store::{Answer, Failure, Hold, Reply, Request, Store};
 use covey_ninep::tree::{Errno, Removal, SetAttr};
@@ -398,6 +398,7 @@ impl StripedStore {
         // To cut a file raises its epoch. It stays pinned: an epoch that another node has made is never this one's.
         let change = SetAttr { size: Some(bytes), ..SetAttr::default() };
         let changed = fs.setattr(who, *id, change).await?;
+        self.shared.bytes.fetch_min(bytes, Ordering::AcqRel);
         let claimed = claim(fs, who, *id, changed.inode.epoch, token).await;
         claimed.inspect_err(|_| self.shared.lose())?;
         fs.sync(*id).await?;
@@ -446,6 +447,9 @@ impl Shared {
 
     async fn answer(&self, request: Request) -> Reply {
         let _turn = self.changing.read().await;
+        if let Some(failure) = beyond(&request, self.bytes.load(Ordering::Acquire)) {
+            return Reply::Failed(failure);
+        }
         match request {
             Request::Read { offset, bytes, .. } => {
                 match self.file.read_at(offset, bytes as usize).await {
