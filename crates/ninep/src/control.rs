@@ -32,6 +32,12 @@ pub trait Commands: 'static {
     /// Whether this user may write commands.
     fn allows(&self, user: &User) -> bool;
 
+    /// What of a line an error repeats to whoever reads the file next: a command with a secret leaves it out. The line may be
+    /// half of a command, or none.
+    fn repeated(&self, line: &str) -> String {
+        line.to_owned()
+    }
+
     /// Whether only those who may write may read.
     fn is_private(&self) -> bool {
         false
@@ -209,6 +215,7 @@ impl<C: Commands> Shared<C> {
             }
             Err(error) => {
                 let why = if error.reason.is_empty() { error.text() } else { &error.reason };
+                let line = self.commands.repeated(line);
                 let line: String = line.chars().take(SHOWN_CHARS_MAX).collect();
                 errors.insert(user.uid, format!("{line}: {why}").replace('\n', " "));
                 if errors.len() > ERRORS_MAX {
@@ -277,7 +284,8 @@ pub fn words(line: &str) -> Result<Vec<String>> {
     }
     words.extend(word);
     if is_quoted {
-        return refuse(format!("{line:?}: a quote is not closed"));
+        // Without the line, which may have a secret.
+        return refuse("a quote is not closed");
     }
     Ok(words)
 }
@@ -325,6 +333,39 @@ mod tests {
             assert_eq!(words(&quote(word)).unwrap(), [word]);
         }
         assert_eq!(quote("plain"), "plain");
+    }
+
+    struct Safe;
+
+    impl Commands for Safe {
+        fn text(&self) -> String {
+            String::new()
+        }
+
+        fn run(&self, _: &User, _: &[&str]) -> Outcome<()> {
+            refuse("it is another one").into()
+        }
+
+        fn allows(&self, _: &User) -> bool {
+            true
+        }
+
+        fn repeated(&self, line: &str) -> String {
+            line.split(' ').next().unwrap_or_default().to_owned()
+        }
+    }
+
+    #[test]
+    fn an_error_does_not_repeat_a_secret() {
+        let (control, user) = (Control::new(Safe), User { uid: 7, gid: 7, groups: vec![] });
+        for (line, why) in [
+            ("open sesame", "open: it is another one"),
+            ("open 'sesame", "open: a quote is not closed"),
+        ] {
+            let Outcome::Now(result) = control.file.run(&user, line) else { panic!("it is over") };
+            control.file.note(&user, line, &result);
+            assert_eq!(control.file.text(&user), format!("# last error: {why}\n"));
+        }
     }
 
     #[test]
