@@ -109,7 +109,7 @@ impl ClusterNet {
             }
             let whose = whose(&config, &server);
             let (trust, is_paced) = (Trust::of(&config), config.pacing.is_on);
-            let terms = Terms { trust, user, called: &called, is_paced };
+            let terms = Terms { trust, user, called: &called, server: &server, is_paced };
             let whom = Whom { aname: &aname, whose: &whose, terms };
             let tried = keys.now();
             let refusal = match dial_any(&addresses, whom, tried, &runtime).await {
@@ -202,7 +202,7 @@ pub async fn dial_node(
 ) -> Result<Conn> {
     let addresses = addresses(config, server)?;
     let (whose, trust) = (&whose(config, server), Trust::of(config));
-    let whom = Whom { aname, whose, terms: Terms::by(trust) };
+    let whom = Whom { aname, whose, terms: Terms { server, ..Terms::by(trust) } };
     dial_any(&addresses, whom, key, &Handle::current()).await
 }
 
@@ -223,7 +223,7 @@ pub async fn dial_bulk(
     }
     let addresses = addresses(config, server)?;
     let (whose, trust) = (&whose(config, server), Trust::of(config));
-    let terms = Terms { is_paced: config.pacing.is_on, ..Terms::by(trust) };
+    let terms = Terms { server, is_paced: config.pacing.is_on, ..Terms::by(trust) };
     dial_any(&addresses, Whom { aname, whose, terms }, key, &runtime).await
 }
 
@@ -243,13 +243,15 @@ struct Terms<'a> {
     user: Option<u32>,
     /// What the client calls itself; empty if it does not.
     called: &'a str,
+    /// The node of the cluster that it is to; empty if it is to none.
+    server: &'a str,
     /// Bulk goes through it, which yields to messages.
     is_paced: bool,
 }
 
 impl Terms<'_> {
     fn by(trust: Trust) -> Self {
-        Terms { trust, user: None, called: "", is_paced: false }
+        Terms { trust, user: None, called: "", server: "", is_paced: false }
     }
 }
 
@@ -349,7 +351,7 @@ async fn dial_as(
     key: Option<[u8; 32]>,
     runtime: &Handle,
     dialects: &[Dialect],
-    Terms { trust, user, called, is_paced }: Terms<'_>,
+    Terms { trust, user, called, server, is_paced }: Terms<'_>,
 ) -> Result<Conn> {
     let broken = |error: std::io::Error| {
         // A socket that this user may not use. EACCES is a server's answer to the key.
@@ -362,7 +364,8 @@ async fn dial_as(
     };
     let stream = connect(address, CONNECT_PATIENCE).await.map_err(broken)?;
     let far_end = stream.far_end().map_err(broken)?;
-    let conn = drive(stream, runtime, is_paced);
+    let stream = if is_paced { pacing::enroll(stream) } else { stream };
+    let conn = drive(stream, runtime, server);
     conn.version_of(dialects).await?;
     let key = if address.is_local() {
         // The server has spoken: whose it is can be seen now, and nothing was said to it yet.
@@ -423,12 +426,11 @@ fn vouched(
 }
 
 /// Runs a client machine over a stream until either ends.
-fn drive(stream: Stream, runtime: &Handle, is_paced: bool) -> Conn {
+fn drive(stream: Stream, runtime: &Handle, server: &str) -> Conn {
     // A server that dies is noticed while nobody asks it anything, and then costs nobody a wait.
-    let window = crate::pace::window();
+    let window = crate::pace::window(server);
     let config = client::Config { heartbeat_idle: true, window, ..client::Config::default() };
     let (conn, machine) = client::pair(config, std::time::Instant::now());
-    let stream = if is_paced { pacing::enroll(stream) } else { stream };
     runtime.spawn(async move {
         if let Err(blame) = run::run(machine, stream).await {
             tracing::debug!("connection ended: {blame}");

@@ -7,8 +7,8 @@
 //! ```text
 //!   receiver 10.0.0.1:5640 10.0.0.2:43210 3912000     the reader's end, the other one, bytes of payload a second
 //!   sender 10.0.0.2:5640 10.0.0.9:50112 1200000       the same for the node's own port, to readers on its machine
-//!   window 1048576                                    bytes that may be on their way on each connection to a node
-//!   dscp 8                                            the mark of all packets of storage, for switches that look at it
+//!   window 1048576                                    bytes that may be on their way on each connection to that node
+//!   dscp 8                                            the mark of all packets of storage, for processes of its machine
 //! ```
 
 use crate::config::Config;
@@ -19,7 +19,7 @@ use covey_ninep::client::{Conn, WINDOW_BYTES, Window};
 use covey_ninep::message::Message;
 use covey_ninep::tree::{Errno, Result};
 use covey_wire::{List, Name};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
@@ -44,10 +44,14 @@ pub const WINDOW_BYTES_MIN: usize = 16 << 10;
 const COMES_UP: Duration = Duration::from_secs(5);
 const COMES_UP_STEPS: u32 = 500;
 
-/// What may be on its way on each of this process's connections to nodes: as the node says that was heard last.
-pub fn window() -> Window {
-    static WINDOW: LazyLock<Window> = LazyLock::new(Window::default);
-    WINDOW.clone()
+/// What may be on its way on each of this process's connections to a node: as that node says, else as the cluster's file does.
+pub fn window(server: &str) -> Window {
+    terms().window(server)
+}
+
+/// What may be on its way on connections to all nodes that say nothing of it: as this process's own node is told.
+pub fn set_windows(bytes: usize) {
+    terms().settle_windows(bytes);
 }
 
 /// This process is in a cluster: where it paces, connections are enrolled from now on, on the terms that the cluster's file
@@ -57,29 +61,88 @@ pub fn begin(config: &Config) {
         return;
     }
     pacing::enable();
-    settle(config);
-}
-
-/// Whose terms hold: of the node that was heard last. None: those of the cluster's file.
-static SPEAKER: Mutex<Option<String>> = Mutex::new(None);
-
-fn speaker() -> MutexGuard<'static, Option<String>> {
-    SPEAKER.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A node is silent: its terms hold no longer. What another one has said since does.
-fn is_silent(server: &str, config: &Config) {
-    let mut speaker = speaker();
-    if speaker.as_deref() == Some(server) {
-        *speaker = None;
-        settle(config);
+    let mut terms = terms();
+    terms.settle_windows(window_of(config));
+    if terms.marker.is_none() {
+        pacing::mark_all(mark_of(config));
     }
 }
 
-/// The terms of the cluster's file, until a node says others.
-fn settle(config: &Config) {
-    window().set(config.pacing.window_bytes.unwrap_or(WINDOW_BYTES));
-    pacing::mark_all(config.pacing.dscp.unwrap_or(pacing::MARK_DEFAULT));
+/// What holds for whole connections, whatever their rates. A node's word on its window holds for connections to it, and its
+/// word on the mark only where it is this machine's own: what a node says changes nothing of connections to another one.
+struct Terms {
+    /// Of connections to nodes that say nothing.
+    window_bytes: usize,
+    windows: BTreeMap<String, Window>,
+    /// The nodes that have said how large theirs is.
+    speakers: BTreeSet<String>,
+    /// The node whose mark holds. None: that of the cluster's file does.
+    marker: Option<String>,
+}
+
+static TERMS: Mutex<Terms> = Mutex::new(Terms {
+    window_bytes: WINDOW_BYTES,
+    windows: BTreeMap::new(),
+    speakers: BTreeSet::new(),
+    marker: None,
+});
+
+fn terms() -> MutexGuard<'static, Terms> {
+    TERMS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn window_of(config: &Config) -> usize {
+    config.pacing.window_bytes.unwrap_or(WINDOW_BYTES)
+}
+
+fn mark_of(config: &Config) -> u8 {
+    config.pacing.dscp.unwrap_or(pacing::MARK_DEFAULT)
+}
+
+impl Terms {
+    fn window(&mut self, server: &str) -> Window {
+        if let Some(known) = self.windows.get(server) {
+            return known.clone();
+        }
+        let window = Window::default();
+        window.set(self.window_bytes);
+        self.windows.insert(server.to_owned(), window.clone());
+        window
+    }
+
+    fn settle_windows(&mut self, bytes: usize) {
+        self.window_bytes = bytes;
+        let silent = self.windows.iter().filter(|(server, _)| !self.speakers.contains(*server));
+        silent.for_each(|(_, window)| window.set(bytes));
+    }
+
+    /// What a node says.
+    fn obey(&mut self, text: &str, server: &str, is_own: impl Fn() -> bool) {
+        for line in text.lines() {
+            match setting(line) {
+                Some(Setting::Window(bytes)) => {
+                    self.window(server).set(bytes);
+                    self.speakers.insert(server.to_owned());
+                }
+                Some(Setting::Mark(mark)) if is_own() => {
+                    pacing::mark_all(mark);
+                    self.marker = Some(server.to_owned());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A node is silent: what it has said holds no longer. What another one says does.
+    fn forget(&mut self, server: &str, config: &Config) {
+        if self.speakers.remove(server) {
+            self.window(server).set(self.window_bytes);
+        }
+        if self.marker.as_deref() == Some(server) {
+            self.marker = None;
+            pacing::mark_all(mark_of(config));
+        }
+    }
 }
 
 /// Those that are followed for connections that no [`crate::net::ClusterNet`] has made.
@@ -135,7 +198,7 @@ async fn follow(config: &Config, server: &str, keys: &Keys) {
             tracing::debug!("{server} says nothing about rates: {error}");
         }
         limits.lift_all();
-        is_silent(server, config);
+        terms().forget(server, config);
         tokio::time::sleep(PAUSE).await;
     }
 }
@@ -153,7 +216,8 @@ async fn listen(config: &Config, server: &str, keys: &Keys, limits: &mut Limits)
                 let text = String::from_utf8_lossy(&data.into_bytes()).into_owned();
                 sayer.look_up(&text).await;
                 limits.obey(&text, &sayer);
-                obey_settings(&text, server);
+                let ends = || pacing::list().into_iter().map(|(ends, _)| ends);
+                terms().obey(&text, server, || sayer.is_here(ends()));
             }
             other => return Err(Errno::because(Errno::EPROTO, other.name())),
         }
@@ -199,30 +263,24 @@ impl Limits {
     }
 }
 
-/// What a node says of all connections.
-fn obey_settings(text: &str, server: &str) {
-    let mut speaker = speaker();
-    let obeyed = text.lines().filter(|line| obey_setting(line)).count();
-    if obeyed > 0 && speaker.as_deref() != Some(server) {
-        *speaker = Some(server.to_owned());
-    }
+/// What a node says of whole connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Setting {
+    /// Bytes that may be on their way on each connection to it.
+    Window(usize),
+    /// The DSCP of packets.
+    Mark(u8),
 }
 
-/// Whether it is such a setting.
-fn obey_setting(line: &str) -> bool {
+/// A line that is such a setting.
+fn setting(line: &str) -> Option<Setting> {
     match line.split_ascii_whitespace().collect::<Vec<_>>()[..] {
         ["window", bytes] => {
-            let bytes = bytes.parse();
-            bytes.map(|bytes| window().set(usize::max(bytes, WINDOW_BYTES_MIN))).is_ok()
+            let bytes: usize = bytes.parse().ok()?;
+            Some(Setting::Window(bytes.max(WINDOW_BYTES_MIN)))
         }
-        ["dscp", mark] => match mark.parse() {
-            Ok(mark @ 0..64) => {
-                pacing::mark_all(mark);
-                true
-            }
-            _ => false,
-        },
-        _ => false,
+        ["dscp", mark] => mark.parse().ok().filter(|mark| *mark < 64).map(Setting::Mark),
+        _ => None,
     }
 }
 
@@ -285,16 +343,26 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_are_none_are_not_taken_and_those_of_a_silent_node_end() {
-        obey_setting("window 0");
-        assert_eq!(window().bytes(), WINDOW_BYTES_MIN);
-        for nonsense in ["window -1", "window NaN", "window", "dscp 64", "dscp 1e9"] {
-            obey_setting(nonsense);
+    fn settings_that_are_none_are_not_taken() {
+        for (line, taken) in [
+            ("window 0", Some(Setting::Window(WINDOW_BYTES_MIN))),
+            ("window 40000", Some(Setting::Window(40_000))),
+            ("dscp 0", Some(Setting::Mark(0))),
+            ("dscp 63", Some(Setting::Mark(63))),
+            ("window -1", None),
+            ("window NaN", None),
+            ("window", None),
+            ("dscp 64", None),
+            ("dscp 1e9", None),
+            ("receiver 1 2 3", None),
+        ] {
+            assert_eq!(setting(line), taken, "{line}");
         }
-        assert_eq!(window().bytes(), WINDOW_BYTES_MIN);
-        obey_setting("window 99999999999");
-        assert_eq!(window().bytes(), WINDOW_BYTES);
-        // What one node says holds until that node is silent, not until any is.
+    }
+
+    /// What one node says holds for connections to it, until it is silent, and not until any is.
+    #[test]
+    fn a_node_says_nothing_of_connections_to_others() {
         let text = r#"version = 1
             [cluster]
             name = "lab"
@@ -306,12 +374,32 @@ mod tests {
             listen = ["unix!/run/covey/n1.sock"]
             store = "/var/lib/covey/n1""#;
         let config = crate::config::parse(text, std::path::Path::new("c")).unwrap();
-        obey_settings("window 40000\nreceiver 1 2 3", "living");
-        is_silent("dead", &config);
-        assert_eq!(window().bytes(), 40_000);
-        obey_settings("receiver 1 2 3", "dead");
-        is_silent("living", &config);
-        assert_eq!(window().bytes(), WINDOW_BYTES);
+        let mut terms = Terms {
+            window_bytes: WINDOW_BYTES,
+            windows: BTreeMap::new(),
+            speakers: BTreeSet::new(),
+            marker: None,
+        };
+        let [one, other] = ["one", "other"].map(|server| terms.window(server));
+        let bytes = || (one.bytes(), other.bytes());
+        terms.obey("window 40000\ndscp 10\nreceiver 1 2 3", "one", || false);
+        assert_eq!((bytes(), &terms.marker), ((40_000, WINDOW_BYTES), &None));
+        assert_eq!(terms.window("one").bytes(), 40_000, "that of the next connection, too");
+        terms.obey("window 99999999999", "other", || false);
+        assert_eq!(bytes(), (40_000, WINDOW_BYTES));
+        // What the cluster's file or this process's own node says is for those that say nothing.
+        terms.forget("other", &config);
+        terms.settle_windows(50_000);
+        assert_eq!(bytes(), (40_000, 50_000));
+        assert_eq!(terms.window("third").bytes(), 50_000);
+        terms.forget("other", &config);
+        assert_eq!(bytes(), (40_000, 50_000));
+        terms.obey("dscp 8", "own", || true);
+        assert_eq!(terms.marker.as_deref(), Some("own"));
+        terms.forget("one", &config);
+        assert_eq!((bytes(), terms.marker.as_deref()), ((50_000, 50_000), Some("own")));
+        terms.forget("own", &config);
+        assert_eq!(terms.marker, None);
     }
 
     #[test]
@@ -334,5 +422,6 @@ mod tests {
         let own = Sayer::at(&["10.9.9.1"], &[]);
         limits.obey(&text.concat(), &own);
         assert!(limits.0.contains(&(ends(2), true)));
+        assert!(own.is_here([ends(2)].into_iter()) && !sayer.is_here([ends(2)].into_iter()));
     }
 }

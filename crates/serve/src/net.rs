@@ -25,7 +25,7 @@ use crate::iscsi::credits;
 use counter::{Counted, Counter};
 use covey_cluster::config::Config;
 use covey_cluster::net::ClusterNet;
-use covey_cluster::pace::{SILENCE_MAX, window};
+use covey_cluster::pace::{SILENCE_MAX, set_windows};
 use covey_cluster::tuned::TuneFile;
 use covey_io::os::net::pacing::{self, Ends, Port};
 use covey_ninep::control::Control;
@@ -314,7 +314,7 @@ impl Net {
 impl Net {
     /// Has this process and all who read `/net/pace` take what was set for every connection.
     fn spread(&self, set: &Set) {
-        window().set(set.window.unwrap_or(usize::MAX));
+        set_windows(set.window.unwrap_or(usize::MAX));
         credits::set_window(set.window.map(|bytes| bytes as u64));
         pacing::mark_all(set.dscp);
         self.news.hurry();

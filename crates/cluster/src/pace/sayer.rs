@@ -11,7 +11,7 @@ use std::net::IpAddr;
 #[derive(Debug, Default)]
 pub struct Sayer {
     own: BTreeSet<IpAddr>,
-    /// It is on this machine.
+    /// It has a socket on this machine, or an address that is every machine's own.
     is_here: bool,
     /// The other nodes, by the hosts where they listen; looked up once it matters.
     hosts: Vec<String>,
@@ -43,6 +43,11 @@ impl Sayer {
         if !self.hosts.is_empty() && said.into_iter().any(is_strange) {
             self.others = look_up(std::mem::take(&mut self.hosts)).await;
         }
+    }
+
+    /// Whether it is a node of this machine, which has connections with these ends.
+    pub fn is_here(&self, mut ends: impl Iterator<Item = Ends>) -> bool {
+        self.is_here || ends.any(|(here, _)| self.own.contains(&here.ip()))
     }
 
     /// Whether it may limit a connection of this process.
