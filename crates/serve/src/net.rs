@@ -18,8 +18,11 @@ mod ctl;
 mod known;
 mod pace;
 mod probe;
+mod targets;
 mod text;
 mod wire;
+
+pub use targets::{TargetPort, TargetPorts};
 
 use crate::iscsi::credits;
 use counter::{Counted, Counter};
@@ -57,6 +60,7 @@ pub struct Net {
     probes: Probes,
     news: News,
     images: class::Images,
+    targets: TargetPorts,
     has_failed: Cell<bool>,
 }
 
@@ -93,8 +97,9 @@ pub fn bind(
     name: &str,
     cluster: Arc<ClusterNet>,
     tune: Option<&TuneFile>,
+    targets: TargetPorts,
 ) -> Result<Rc<Net>> {
-    let net = Net::new(config, name, cluster, tune);
+    let net = Net::new(config, name, cluster, tune, targets);
     names.bind("net/ctl", Rc::new(Control::new(ctl::NetCommands(net.clone()))))?;
     let ports = net.clone();
     names.bind("net/ports", Rc::new(Text::new(move || ports.ports_text())))?;
@@ -167,6 +172,7 @@ impl Net {
         name: &str,
         cluster: Arc<ClusterNet>,
         tune: Option<&TuneFile>,
+        targets: TargetPorts,
     ) -> Rc<Net> {
         Rc::new(Net {
             config: config.clone(),
@@ -179,6 +185,7 @@ impl Net {
             probes: Probes::default(),
             news: News::default(),
             images: class::Images::default(),
+            targets,
             has_failed: Cell::default(),
         })
     }
@@ -220,7 +227,7 @@ impl Net {
     /// Counts, judges and tells.
     fn turn(&self, counter: &mut Counter) {
         let ours: Vec<Ends> = pacing::list().into_iter().map(|(ends, _)| ends).collect();
-        let counted = counter.count(&self.set.borrow().ports, &ours);
+        let counted = counter.count(&self.bulk_ports(), &ours);
         match counted {
             Ok(Some(counted)) => {
                 if self.judge(&counted) {
@@ -233,6 +240,11 @@ impl Net {
                 self.fail(&error);
             }
         }
+    }
+
+    /// TCP ports of bulk: those that were set, and those of this node's targets.
+    fn bulk_ports(&self) -> BTreeSet<u16> {
+        self.targets.and(&self.set.borrow().ports)
     }
 
     /// Makes rates of what was counted. Answers whether something was carried that no connection explains.

@@ -97,7 +97,8 @@ pub async fn serve_with(
     let keys = KeyFiles::of(&config, key);
     let (parts, names) = build(&config, &node, net.clone())?;
     views::bind(&names, &config, &net)?;
-    let wires = wires::bind(&names, &config, name, net.clone(), tune)?;
+    let targets = wires::TargetPorts::default();
+    let wires = wires::bind(&names, &config, name, net.clone(), tune, targets.clone())?;
     let xcpu = match starter {
         Some(starter) => Some(xcpu::bind(&names, starter, &node, net, |part| wires.noticed(part))?),
         None => None,
@@ -109,7 +110,8 @@ pub async fn serve_with(
     let tree = Rc::new(names);
     let volumes = match &node.store {
         Some(store) => {
-            let volumes = vol::Volumes::load(config.clone(), name, &store.join("volumes"), key)?;
+            let dir = store.join("volumes");
+            let volumes = vol::Volumes::load(config.clone(), name, &dir, key, targets)?;
             volumes.bind(&tree)?;
             tokio::task::spawn_local(volumes.clone().run());
             Some(volumes)

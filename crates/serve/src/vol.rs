@@ -26,6 +26,7 @@ mod striped;
 mod sync_tests;
 mod syncs;
 
+use crate::net::TargetPorts;
 use control::{All, One};
 use covey_cluster::config::Config;
 use covey_cluster::net::ClusterNet;
@@ -119,12 +120,14 @@ type OwnTurn = tokio::sync::OwnedMutexGuard<()>;
 type MakeText = fn(&Volumes, &str) -> String;
 
 impl Volumes {
-    /// The volumes that the list in `dir` names; none of them is open. `key` is the cluster's.
+    /// The volumes that the list in `dir` names; none of them is open. `key` is the cluster's; `ports` is told at
+    /// which they are served.
     pub fn load(
         config: Arc<Config>,
         node: &str,
         dir: &Path,
         key: Option<[u8; 32]>,
+        ports: TargetPorts,
     ) -> anyhow::Result<Rc<Volumes>> {
         make_private(dir)?;
         let (records, unread) = match read_list(&dir.join(LIST)) {
@@ -151,7 +154,7 @@ impl Volumes {
             volumes: RefCell::default(),
             unread,
             is_ending: Cell::default(),
-            portals: Portals::default(),
+            portals: Portals::telling(ports),
             names: OnceCell::new(),
         });
         for (name, record) in records {

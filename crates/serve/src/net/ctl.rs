@@ -15,7 +15,7 @@ impl Commands for NetCommands {
         let set = self.0.set.borrow();
         let rates: String =
             set.rates.iter().map(|(name, rate)| format!("rate {name} {rate}\n")).collect();
-        let ports: Vec<String> = set.ports.iter().map(u16::to_string).collect();
+        let ports: Vec<String> = self.0.bulk_ports().iter().map(u16::to_string).collect();
         format!(
             "{}\nmargin {}\nleast {}\n{rates}bulk {}\nwindow {}\ndscp {}\n{HELP}",
             if set.on { "on" } else { "off" },

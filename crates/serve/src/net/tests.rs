@@ -30,7 +30,7 @@ fn with_net<T>(file: &str, test: impl AsyncFnOnce(Rc<Net>) -> T) -> T {
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let config = Arc::new(parse(file, Path::new("covey.toml")).unwrap());
         let cluster = Arc::new(ClusterNet::new(config.clone(), None));
-        test(Net::new(&config, "one", cluster, None)).await
+        test(Net::new(&config, "one", cluster, None, TargetPorts::default())).await
     })
 }
 
@@ -125,6 +125,21 @@ fn a_node_takes_settings_and_refuses_what_cannot_be() {
         assert!(commands.text().starts_with(&text[..30]));
         assert_eq!(run("window auto"), "done");
         assert_eq!(run("dscp 8"), "done");
+    });
+}
+
+/// Wherever a target is served: a port that nobody has named would make all of its traffic messages.
+#[test]
+fn the_ports_of_targets_are_bulk_as_long_as_they_are_served() {
+    with_net(FILE, async |net| {
+        let commands = ctl::NetCommands(net.clone());
+        let has = |ports: &str| commands.text().contains(&format!("\nbulk {ports}\n"));
+        let (one, other) = (net.targets.hold(13_261), net.targets.hold(13_261));
+        assert!(has("3260 5640 5641 13261"));
+        drop(one);
+        assert!(has("3260 5640 5641 13261"), "it is served at another address still");
+        drop((other, net.targets.hold(3260)));
+        assert!(has("3260 5640 5641"), "a port that was set stays one");
     });
 }
 

@@ -286,8 +286,9 @@ mod tests {
         );
         std::fs::write(volumes_dir.join(LIST), list).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let ports = crate::net::TargetPorts::default();
         LocalSet::new().block_on(&runtime, async {
-            let volumes = Volumes::load(config, "gw", &volumes_dir, None).unwrap();
+            let volumes = Volumes::load(config, "gw", &volumes_dir, None, ports).unwrap();
             let caring = tokio::task::spawn_local(volumes.clone().run());
             let is_open = |name| volumes.find(name).is_ok_and(|one| one.opened.borrow().is_ok());
             while !is_open("b") {

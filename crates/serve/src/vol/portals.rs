@@ -3,6 +3,7 @@
 use super::record::Access;
 use crate::iscsi::gate::Gate;
 use crate::iscsi::serve_portal;
+use crate::net::{TargetPort, TargetPorts};
 use covey_io::os::limits;
 use covey_io::os::net::{Address, Listener};
 use covey_io::os::threads::Threads;
@@ -21,6 +22,7 @@ pub struct Portals {
     doors: RefCell<BTreeMap<String, Door>>,
     threads: OnceCell<Arc<Threads>>,
     gate: OnceCell<Arc<Gate>>,
+    ports: TargetPorts,
     /// Held while an address is opened: two volumes may want the same one.
     opening: tokio::sync::Mutex<()>,
 }
@@ -29,6 +31,8 @@ pub struct Portals {
 struct Door {
     portal: Arc<Portal<Units>>,
     accepting: tokio::task::JoinHandle<()>,
+    /// Held, not looked at.
+    _port: Option<TargetPort>,
 }
 
 impl Drop for Door {
@@ -51,6 +55,11 @@ pub fn target_of(iqn: &str, name: &str, units: Arc<Units>, access: &Access) -> A
 }
 
 impl Portals {
+    /// No address yet; the ports of those that there will be are told to `ports`.
+    pub fn telling(ports: TargetPorts) -> Portals {
+        Portals { ports, ..Portals::default() }
+    }
+
     /// Serves a target at an address, from which nothing else need be served yet.
     pub async fn serve(&self, address: &str, target: &Arc<Target<Units>>) -> Result<()> {
         let _opening = self.opening.lock().await;
@@ -65,11 +74,16 @@ impl Portals {
 
     async fn open(&self, address: &str) -> Result<Arc<Portal<Units>>> {
         let portal = Portal::new();
-        let listener = Listener::bind(&parsed(address)?, 0o600).await?;
+        let parsed = parsed(address)?;
+        let listener = Listener::bind(&parsed, 0o600).await?;
         let gate = self.gate.get_or_init(|| Gate::new(limits::open_files())).clone();
         let serving = serve_portal(listener, portal.clone(), self.threads()?, gate);
         let accepting = tokio::task::spawn_local(serving);
-        let door = Door { portal: portal.clone(), accepting };
+        let port = match parsed {
+            Address::Tcp { port, .. } => Some(self.ports.hold(port)),
+            _ => None,
+        };
+        let door = Door { portal: portal.clone(), accepting, _port: port };
         self.doors.borrow_mut().insert(address.to_owned(), door);
         Ok(portal)
     }
@@ -157,6 +171,7 @@ mod tests {
     use covey_iscsi::negotiate::Parameters;
     use covey_iscsi::scsi::{self, Unit};
     use covey_iscsi::store::{Answer, Hold, Reply, Request, Store};
+    use std::collections::BTreeSet;
     use std::time::{Duration, Instant};
 
     struct Zeros;
@@ -218,13 +233,17 @@ mod tests {
     fn all_addresses_of_a_target_have_the_same_sessions() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         tokio::task::LocalSet::new().block_on(&runtime, async {
-            let portals = Portals::default();
+            let ports = TargetPorts::default();
+            let portals = Portals::telling(ports.clone());
             let target = target_of(TARGET, "disk", units(), &Access::default());
             let addresses = [free_address(), free_address()];
             for address in &addresses {
                 portals.serve(address, &target).await.unwrap();
                 portals.serve(address, &target).await.unwrap();
             }
+            let port_of = |address: &String| address.rsplit_once(':').unwrap().1.parse().unwrap();
+            let told = || ports.and(&BTreeSet::new());
+            assert_eq!(told(), addresses.iter().map(port_of).collect());
             let first = disk(&addresses[0], 1).await;
             let second = disk(&addresses[1], 2).await;
             let text = sessions_text(&target);
@@ -240,6 +259,7 @@ mod tests {
             drop((first, again));
             // An address that goes takes only those with it that have come there.
             portals.end(&addresses[0], TARGET);
+            assert_eq!(told(), [port_of(&addresses[1])].into());
             second.read(0, 512).await.unwrap();
             // The target hears on a thread of its own that the other one has gone.
             let are_left = || sessions_text(&target).matches(&addresses[1]).count();

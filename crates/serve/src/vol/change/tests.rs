@@ -32,8 +32,9 @@ fn with_volumes<T>(list: &str, test: impl AsyncFnOnce(Rc<Volumes>, &Path) -> T) 
     let config = Arc::new(parse(&text, Path::new("test")).unwrap());
     std::fs::write(dir.path().join(LIST), list).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let ports = crate::net::TargetPorts::default();
     LocalSet::new().block_on(&runtime, async {
-        let volumes = Volumes::load(config, "gw", dir.path(), None).unwrap();
+        let volumes = Volumes::load(config, "gw", dir.path(), None, ports).unwrap();
         test(volumes, dir.path()).await
     })
 }
