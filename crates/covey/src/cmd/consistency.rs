@@ -1,13 +1,17 @@
 //! `covey consistency`: how soon changes of files are seen.
 
-use super::path::{Failures, Follow, inside, is_kind, kind, shown, text};
-use super::{Context, Session, tree};
-use crate::error::{Cannot, Result};
+use super::mounted::{Place, Sight};
+use super::path::{Failures, Follow, is_kind, kind, shown, text};
+use super::{Context, tree};
+use crate::error::{Cannot, Error, Result};
 use crate::output::quote;
 use covey_stripe::ops::{Consistency, Inode};
 use futures_util::FutureExt;
+use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
+use rustix::io::Errno;
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::Path;
 
 /// Show or set how soon changes of files are seen
 ///
@@ -15,7 +19,8 @@ use std::io::Write;
 /// gets the mode of its directory, and keeps it when it is moved. A file without a mode uses that
 /// of each mount: `covey mount --consistency MODE`, else strict. A mount uses the mode that a file
 /// had when it was opened. On a mount, a file's owner can also set it as the attribute
-/// `user.covey.consistency`.
+/// `user.covey.consistency`, which is what this command does for a path on a mount of this machine:
+/// it needs no key there. With a `:` before it, a path is the cluster's own.
 ///
 /// MODES
 ///
@@ -31,6 +36,7 @@ use std::io::Write;
 ///     covey consistency /job42
 ///     covey consistency set job-scratch /job42         and new entries in it
 ///     covey consistency set -R close-to-open /home
+///     covey consistency set job-scratch /mnt/covey/home/ann/scratch
 #[derive(clap::Args, Debug)]
 #[command(
     verbatim_doc_comment,
@@ -70,27 +76,31 @@ struct Own(Option<Consistency>);
 
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
-    let session = context.session().await?;
+    let paths = match &args.change {
+        Some(Change::Set(set)) => &set.paths,
+        None => &args.paths,
+    };
+    let places = Place::all(paths)?;
+    let sight = Sight::of(&places, context).await?;
     let mut failures = Failures::default();
     let result = match &args.change {
-        Some(Change::Set(set)) => set_all(set, &session, &mut failures, context).await,
-        None => show_all(&args.paths, &session, &mut failures, context).await,
+        Some(Change::Set(set)) => set_all(set, places, &sight, &mut failures, context).await,
+        None => show_all(&places, &sight, &mut failures, context).await,
     };
-    session.close(result).await?;
+    sight.close(result).await?;
     failures.result()
 }
 
 async fn show_all(
-    paths: &[OsString],
-    session: &Session,
+    places: &[Place],
+    sight: &Sight,
     failures: &mut Failures,
     context: &Context,
 ) -> Result<()> {
     let mut found = Vec::new();
-    for path in paths.iter().map(|path| inside(path)) {
-        let inode = session.find("look at", &path, Follow::Last).await;
-        let inode = failures.take(inode, context);
-        found.extend(inode.map(|inode| (text(&path), word(inode.consistency()))));
+    for place in places {
+        let mode = failures.take(mode_of(place, sight).await, context);
+        found.extend(mode.map(|mode| (text(place.path()), word(mode))));
     }
     let json = |(path, mode): &(String, &str)| serde_json::json!({ "path": path, "mode": mode });
     let value: Vec<_> = found.iter().map(json).collect();
@@ -99,28 +109,51 @@ async fn show_all(
     })
 }
 
+async fn mode_of(place: &Place, sight: &Sight) -> Result<Option<Consistency>> {
+    let inode = sight.find("look at", place, Follow::Last).await?;
+    let Place::Mounted(path) = place else { return Ok(inode.consistency()) };
+    let mut name = [0; NAME_BYTES_MAX];
+    let length = match getxattr(path, CONSISTENCY, &mut name[..]) {
+        // Only files and directories of users have such attributes, and none of these has a mode.
+        Err(Errno::NODATA | Errno::PERM) => return Ok(None),
+        length => length.cannot(|| format!("look at {}", shown(place.path())))?,
+    };
+    let name = String::from_utf8_lossy(&name[..length]);
+    let odd = |why| {
+        Error::work(format!("cannot look at {}: its mount says {name:?}: {why}", path.display()))
+            .hint("upgrade covey")
+    };
+    parse(&name).map(Some).map_err(odd)
+}
+
 async fn set_all(
     args: &Set,
-    session: &Session,
+    places: Vec<Place>,
+    sight: &Sight,
     failures: &mut Failures,
     context: &Context,
 ) -> Result<()> {
     let mut changed = 0;
-    for path in args.paths.iter().map(|path| inside(path)) {
-        let inode = session.find("set the consistency mode of", &path, Follow::Last).await;
+    for place in places {
+        let inode = sight.find("set the consistency mode of", &place, Follow::Last).await;
         let Some(inode) = failures.take(inode, context) else { continue };
         let entries = if args.recursive {
-            tree::list(session, "list", (path, inode), failures, context).await
+            sight.tree("list", (place, inode), failures, context).await
         } else {
-            vec![(path, inode)]
+            vec![(place, inode)]
         };
         let has_mode =
-            |(_, inode): &(Vec<u8>, Inode)| is_kind(inode, kind::FILE) || is_kind(inode, kind::DIR);
+            |(_, inode): &(Place, Inode)| is_kind(inode, kind::FILE) || is_kind(inode, kind::DIR);
         let entries = entries.into_iter().filter(has_mode).collect();
-        let results = tree::each(entries, |(path, inode)| {
+        let results = tree::each(entries, |(place, inode)| {
             async move {
-                let set = session.fs.set_consistency(&session.who, inode.id, args.mode.0).await;
-                set.cannot(|| format!("set the consistency mode of {}", shown(&path)))
+                let what = || format!("set the consistency mode of {}", shown(place.path()));
+                if let Place::Mounted(path) = &place {
+                    return set_on_mount(path, args.mode.0).cannot(what);
+                }
+                let session = sight.session();
+                let set = session.fs.set_consistency(&session.who, inode.id, args.mode.0);
+                set.await.cannot(what)
             }
             .boxed_local()
         });
@@ -128,6 +161,16 @@ async fn set_all(
             results.await.into_iter().filter_map(|result| failures.take(result, context)).count();
     }
     context.output.result(&serde_json::json!({ "changed": changed }), |_| Ok(()))
+}
+
+fn set_on_mount(path: &Path, mode: Option<Consistency>) -> rustix::io::Result<()> {
+    match mode {
+        Some(mode) => setxattr(path, CONSISTENCY, mode.name().as_bytes(), XattrFlags::empty()),
+        None => match removexattr(path, CONSISTENCY) {
+            Err(Errno::NODATA) => Ok(()),
+            removed => removed,
+        },
+    }
 }
 
 fn word(own: Option<Consistency>) -> &'static str {
@@ -151,6 +194,10 @@ pub fn parse(text: &str) -> std::result::Result<Consistency, String> {
     })
 }
 
+/// Where mounts show a file's own mode.
+const CONSISTENCY: &str = "user.covey.consistency";
+/// No mode has a longer name.
+const NAME_BYTES_MAX: usize = 256;
 /// No mode of one's own.
 const MOUNT: &str = "mount";
 

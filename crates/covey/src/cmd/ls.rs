@@ -1,23 +1,26 @@
 //! `covey ls`: directories listed, without a mount.
 
+use super::mounted::{Place, Sight};
 use super::names::{Kind, Names};
-use super::path::{Failures, Follow, below, inside, is_kind, kind, shown};
-use super::{Context, Session, show};
+use super::path::{Failures, Follow, below, is_kind, kind};
+use super::{Context, show};
 use crate::config::size;
-use crate::error::{Cannot, Result};
+use crate::error::Result;
 use crate::output::quote;
 use covey_stripe::ops::Inode;
 use std::ffi::OsString;
 
 /// List files
 ///
-/// Prints one name per line, sorted by bytes. Times are UTC.
+/// Prints one name per line, sorted by bytes. Times are UTC. A path on a mount of this machine is
+/// looked at there, which needs no key; with a `:` before it, it is the cluster's own.
 ///
 /// EXAMPLES
 ///
 ///     covey ls             the root of the file system
 ///     covey ls -lh /doc
 ///     covey ls -R /doc
+///     covey ls -l /mnt/covey/home/ann
 ///     covey --json ls -l /doc
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment, disable_help_flag = true)]
@@ -53,31 +56,32 @@ struct Group {
 
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
-    let session = context.session().await?;
+    let places = Place::all(&args.paths)?;
+    let sight = Sight::of(&places, context).await?;
     let mut failures = Failures::default();
-    let groups = gather(&args, &session, &mut failures, context).await;
+    let groups = gather(&args, places, &sight, &mut failures, context).await;
     let result = write(&args, groups, context);
-    session.close(result).await?;
+    sight.close(result).await?;
     failures.result()
 }
 
 async fn gather(
     args: &Args,
-    session: &Session,
+    places: Vec<Place>,
+    sight: &Sight,
     failures: &mut Failures,
     context: &Context,
 ) -> Vec<Group> {
     let mut files = Group { path: None, entries: Vec::new() };
     let mut ahead = Vec::new();
-    for path in &args.paths {
-        let path = inside(path);
+    for place in places {
         // A link to a directory shows the directory; in the long form it shows the link.
         let follow = if args.long || args.directory { Follow::NotLast } else { Follow::Last };
-        match failures.take(session.find("list", &path, follow).await, context) {
+        match failures.take(sight.find("list", &place, follow).await, context) {
             Some(inode) if is_kind(&inode, kind::DIR) && !args.directory => {
-                ahead.push((path, inode))
+                ahead.push((place, inode))
             }
-            Some(inode) => files.entries.push((path, inode)),
+            Some(inode) => files.entries.push((place.path().to_vec(), inode)),
             None => {}
         }
     }
@@ -86,18 +90,18 @@ async fn gather(
     if !files.entries.is_empty() {
         groups.push(files);
     }
-    while let Some((path, inode)) = ahead.pop() {
-        let entries = session.entries(inode.id).await.cannot(|| format!("list {}", shown(&path)));
+    while let Some((place, inode)) = ahead.pop() {
+        let entries = sight.entries("list", &place, &inode).await;
         let Some(mut entries) = failures.take(entries, context) else { continue };
         entries.retain(|(name, _)| args.all || !name.as_bytes().starts_with(b"."));
         entries.sort_by(|left, right| left.0.as_bytes().cmp(right.0.as_bytes()));
         if args.recursive {
             let dirs = entries.iter().filter(|(_, inode)| is_kind(inode, kind::DIR)).rev();
-            ahead.extend(dirs.map(|(name, inode)| (below(&path, name.as_bytes()), inode.clone())));
+            ahead.extend(dirs.map(|(name, inode)| (place.below(name.as_bytes()), inode.clone())));
         }
         let entries =
             entries.into_iter().map(|(name, inode)| (name.as_bytes().to_vec(), inode)).collect();
-        groups.push(Group { path: Some(path), entries });
+        groups.push(Group { path: Some(place.path().to_vec()), entries });
     }
     groups
 }

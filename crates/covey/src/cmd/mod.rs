@@ -41,6 +41,7 @@ mod man;
 mod metrics;
 mod mkdir;
 pub mod mount;
+mod mounted;
 mod mpi;
 mod mpi_starter;
 mod mv;
@@ -75,7 +76,7 @@ mod volume;
 mod wait;
 
 use crate::config::{Config, find, load_found};
-use crate::error::{Cannot, Result};
+use crate::error::{Cannot, Error, Result};
 use crate::output::Output;
 use clap::{Args, Parser, Subcommand};
 use covey_stripe::client::{Caching, Fs, Options};
@@ -241,8 +242,21 @@ impl Context {
     pub async fn session(&self) -> Result<Session> {
         let config = self.config()?;
         let options = Options { caching: Caching::Nothing, ..Options::default() };
-        let fs = covey_cluster::connect_fs(&config, options).await?;
+        let fs = covey_cluster::connect_fs(&config, options).await;
+        let fs = fs.map_err(|error| hint_at_mount(error, &config))?;
         Ok(Session { fs, who: caller()? })
+    }
+}
+
+/// Who may not connect reaches the same files through a mount, where there is one.
+fn hint_at_mount(error: Error, config: &Config) -> Error {
+    let is_refusal = stats::is_refusal(error.code());
+    match cluster::mounts::of_cluster(config).filter(|_| is_refusal) {
+        Some(mount) => {
+            let mount = mount.display();
+            error.hint(format!("name them by the mount of this machine, as in `covey ls {mount}`"))
+        }
+        None => error,
     }
 }
 

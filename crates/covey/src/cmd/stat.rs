@@ -1,17 +1,19 @@
 //! `covey stat`: everything about a file.
 
 use super::ls::{major, minor};
+use super::mounted::{Place, Sight};
 use super::names::{Kind, Names};
-use super::path::{Failures, Follow, inside, is_kind, kind, shown};
+use super::path::{Failures, Follow, is_kind, kind};
 use super::{Context, show};
-use crate::error::{Cannot, Result};
+use crate::error::Result;
 use covey_stripe::client::Stat;
 use std::ffi::OsString;
 use std::io::Write;
 
 /// Show everything about files
 ///
-/// Times are UTC. A symbolic link is shown itself unless -L.
+/// Times are UTC. A symbolic link is shown itself unless -L. A path on a mount of this machine is
+/// looked at there, which needs no key; with a `:` before it, it is the cluster's own.
 ///
 /// EXAMPLES
 ///
@@ -30,17 +32,14 @@ pub struct Args {
 
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
-    let session = context.session().await?;
+    let places = Place::all(&args.paths)?;
+    let sight = Sight::of(&places, context).await?;
     let mut failures = Failures::default();
     let follow = if args.dereference { Follow::Last } else { Follow::NotLast };
     let mut found: Vec<(Vec<u8>, Stat)> = Vec::new();
-    for path in args.paths.iter().map(|path| inside(path)) {
-        let stat = async {
-            let inode = session.find("look at", &path, follow).await?;
-            session.fs.stat(inode.id).await.cannot(|| format!("look at {}", shown(&path)))
-        };
-        let stat = failures.take(stat.await, context);
-        found.extend(stat.map(|stat| (path, stat)));
+    for place in &places {
+        let stat = failures.take(sight.stat("look at", place, follow).await, context);
+        found.extend(stat.map(|stat| (place.path().to_vec(), stat)));
     }
     let json: Vec<_> =
         found.iter().map(|(path, stat)| show::json(path, &stat.inode, Some(stat.blocks))).collect();
@@ -48,7 +47,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         let (users, groups) = (Names::local(Kind::User), Names::local(Kind::Group));
         found.iter().try_for_each(|(path, stat)| write(out, path, stat, &users, &groups))
     });
-    session.close(result).await?;
+    sight.close(result).await?;
     failures.result()
 }
 

@@ -354,10 +354,10 @@ fn who_may(config: &Config) -> String {
             .to_string();
     }
     let uid = rustix::process::geteuid().as_raw();
-    let others = if uid == 0 {
-        "only root acts".to_string()
+    let whole = if uid == 0 {
+        "root, for all users".to_string()
     } else {
-        format!("only root and uid {uid} act")
+        format!("root and uid {uid}, for all users")
     };
     let beyond = if config.needs_key() {
         "Who comes from another machine proves the cluster key."
@@ -365,7 +365,7 @@ fn who_may(config: &Config) -> String {
         "Nothing listens beyond this machine, so no key is needed."
     };
     format!(
-        "who may: users of this machine, each as the kernel names them; {others} for others.\n{beyond}"
+        "who may: {whole}; others for themselves, on a mount with --allow-other or by a node's /fs.\n{beyond}"
     )
 }
 

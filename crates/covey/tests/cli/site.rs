@@ -1,10 +1,10 @@
 //! Commands that show pages over HTTP, as their readers find them.
 
-use crate::support::{Cluster, command, has_program, is_root, skip};
-use std::fs::{self, Permissions};
+pub use crate::support::command::as_stranger;
+
+use crate::support::{Cluster, command};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -54,21 +54,4 @@ pub fn http_of(name: &str, address: &str, request: &str) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer
-}
-
-/// The program as a user of this machine who is neither root nor the servers' owner. None where nobody can become one.
-pub fn as_stranger(cluster: &Cluster) -> Option<Command> {
-    if !is_root() || !has_program("setpriv") {
-        skip("needs root and setpriv to become a user");
-        return None;
-    }
-    let program = cluster.scratch("covey");
-    fs::copy(env!("CARGO_BIN_EXE_covey"), &program).unwrap();
-    for path in [program.parent().unwrap(), &program] {
-        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
-    }
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid", "12345", "--regid", "12345", "--clear-groups"]).arg(&program);
-    command.env_remove("COVEY_CONFIG").current_dir("/");
-    Some(command)
 }

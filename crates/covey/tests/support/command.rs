@@ -1,7 +1,10 @@
 //! Running a program to its end, which must come.
 
+use super::{Cluster, has_program, is_root, skip};
 use std::fmt;
+use std::fs::{self, Permissions};
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -47,6 +50,29 @@ pub fn covey() -> Command {
     command.env_remove("COVEY_CONFIG").current_dir("/");
     command
 }
+
+/// The program as a user of this machine who is neither root nor the servers' owner. None where nobody can become one.
+pub fn as_stranger(cluster: &Cluster) -> Option<Command> {
+    if !is_root() || !has_program("setpriv") {
+        skip("needs root and setpriv to become a user");
+        return None;
+    }
+    let program = cluster.scratch("covey");
+    if !program.exists() {
+        fs::copy(env!("CARGO_BIN_EXE_covey"), &program).unwrap();
+    }
+    for path in [program.parent().unwrap(), &program] {
+        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    }
+    let mut command = Command::new("setpriv");
+    let number = STRANGER.to_string();
+    command.args(["--reuid", &number, "--regid", &number, "--clear-groups"]).arg(&program);
+    command.env_remove("COVEY_CONFIG").current_dir("/");
+    Some(command)
+}
+
+/// The user of [`as_stranger`].
+pub const STRANGER: u32 = 12345;
 
 /// Runs a command; one that does not end is killed and fails the test.
 #[track_caller]

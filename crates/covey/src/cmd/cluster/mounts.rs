@@ -1,7 +1,9 @@
 //! FUSE mounts of this machine: which there are, which belong to a cluster, and how they end.
 
 use super::{Cluster, Process};
+use crate::config::Config;
 use crate::error::{Cannot, Error, Result};
+use covey_io::os::mount::Mounted;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -38,6 +40,30 @@ pub fn kind_at(mountpoint: &Path) -> Option<String> {
 pub fn kind_of(device: u64) -> Option<String> {
     let table = std::fs::read("/proc/self/mountinfo").ok()?;
     kind_of_in(&String::from_utf8_lossy(&table), device)
+}
+
+/// The name of the cluster whose mount has this device number.
+pub fn cluster_of(device: u64) -> Option<String> {
+    let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let mounts = covey_io::os::mount::mounts().ok()?;
+    let here = mounts.iter().find(|mounted| mounted.device == number)?;
+    cluster_name(here).map(str::to_owned)
+}
+
+/// Where a cluster is mounted on this machine.
+pub fn of_cluster(config: &Config) -> Option<PathBuf> {
+    // Clusters of this machine may have the same name: such a one has a list of its own.
+    if let Some(cluster) = Cluster::of(config) {
+        return of(&cluster).into_iter().map(|(_, process)| process.note.into()).next();
+    }
+    let mounts = covey_io::os::mount::mounts().ok()?;
+    let is_it = |here: &Mounted| cluster_name(here) == Some(&config.name);
+    mounts.into_iter().find(is_it).map(|here| here.target)
+}
+
+fn cluster_name(mounted: &Mounted) -> Option<&str> {
+    let is_ours = mounted.kind == crate::cmd::mount::KIND;
+    mounted.source.strip_prefix("covey:").filter(|_| is_ours)
 }
 
 fn kind_of_in(table: &str, device: u64) -> Option<String> {

@@ -1,6 +1,6 @@
 //! Layouts of what lies on a mount: who may see or change it there needs no key of the cluster.
 
-use crate::cmd::cluster::mounts;
+use crate::cmd::mounted::is_on_mount;
 use crate::error::{Cannot, Error, Result};
 use covey_stripe::client::LAYOUT;
 use covey_stripe::distribution::wish::{self, Wish};
@@ -9,7 +9,6 @@ use covey_wire::List;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 use rustix::io::Errno;
 use std::ffi::OsStr;
-use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -28,25 +27,15 @@ pub enum Layout {
 }
 
 impl Mounted {
-    /// What lies at a path of this machine, if that is on a mount of Covey. A path that begins with `:` or `covey:` is the
-    /// cluster's own, and so is one that leads nowhere here. What is there and does not answer is an error: the cluster may
-    /// have something else at the same path.
+    /// What lies at a path of this machine, if that is on a mount of Covey. What is there and does not answer is an error: the
+    /// cluster may have something else at the same path.
     pub fn at(path: &OsStr) -> Result<Option<Mounted>> {
-        let bytes = path.as_encoded_bytes();
-        if bytes.starts_with(b":") || bytes.starts_with(b"covey:") {
-            return Ok(None);
-        }
         let failed = |why: &str| {
             let path = path.display();
             Error::work(format!("cannot find the layout of {path} on this machine: {why}"))
                 .hint(format!("`:{path}` is the cluster's own path"))
         };
-        let data = match std::fs::metadata(path) {
-            Ok(data) => data,
-            Err(error) if LEADS_NOWHERE.contains(&error.kind()) => return Ok(None),
-            Err(error) => return Err(failed(&crate::error::reason(&error))),
-        };
-        if mounts::kind_of(data.dev()).as_deref() != Some(crate::cmd::mount::KIND) {
+        if !is_on_mount(path).map_err(|error| failed(&crate::error::reason(&error)))? {
             return Ok(None);
         }
         let mut text = vec![0; TEXT_BYTES_MAX];
@@ -107,8 +96,5 @@ impl Mounted {
     }
 }
 
-/// A path of the cluster need not be one of this machine, or one that its user may see.
-const LEADS_NOWHERE: [ErrorKind; 3] =
-    [ErrorKind::NotFound, ErrorKind::NotADirectory, ErrorKind::PermissionDenied];
 /// More than any layout has.
 const TEXT_BYTES_MAX: usize = 64 << 10;
