@@ -70,10 +70,10 @@ pub trait Ground {
     fn adopt(&mut self, mapping: u32) -> Result<()>;
 
     /// Copies from the memory of a file to the local store.
-    fn fetch(&mut self, mapping: u32, pointer: u64, to: Span) -> Result<()>;
+    fn fetch(&mut self, mapping: u32, pointer: u64, to: Span) -> Copied;
 
     /// Copies from the local store to the memory of a file.
-    fn put(&mut self, from: Span, mapping: u32, pointer: u64) -> Result<()>;
+    fn put(&mut self, from: Span, mapping: u32, pointer: u64) -> Copied;
 
     /// The memory of a file will be copied soon.
     fn prefetch(&self, mapping: u32, pointer: u64, bytes: u64);
@@ -89,6 +89,16 @@ pub trait Ground {
 
     /// A block that was allocated is free.
     fn release(&mut self, block: Span);
+}
+
+/// What became of a copy between the local store and the memory of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copied {
+    /// All of it is where it belongs.
+    Whole,
+    /// Some of the file's memory is not there: its disk is full or broken, or another process has cut it off. The host knows
+    /// which, and is asked by message for the same bytes.
+    Refused,
 }
 
 /// What a coroutine asks for. Spans are of the local store.
@@ -281,6 +291,15 @@ struct Copy {
     at: u64,
     /// The descriptor was moved on for this.
     is_moved: bool,
+}
+
+impl Copy {
+    /// What is left behind its first `done` bytes, of it `most` bytes at most.
+    fn part(&self, done: u64, most: u64) -> Copy {
+        let bytes = (self.local.bytes - done).min(most);
+        let local = Span::new(self.local.address + done, bytes);
+        Copy { local, at: self.at.saturating_add(done), ..*self }
+    }
 }
 
 impl<G: Ground> Worker<G> {

@@ -1,7 +1,7 @@
 //! The world of a worker: its process's memory as the local store, the area that it shares with its host, and their bells.
 
 use covey_cell::mailbox::WorkerBox;
-use covey_cell::worker::Ground;
+use covey_cell::worker::{Copied, Ground};
 use covey_io::os::clock;
 use covey_io::os::shm::area::{Area, Handed, MappedFile, handed, handed_over};
 use covey_io::os::shm::{Bell, Pace, Patience, Waiter};
@@ -40,13 +40,13 @@ impl Store {
         Store { area: Rc::new(area), socket, host, own, waiter, mapped: Vec::new() }
     }
 
+    /// Where the memory of a file is; none where it is not all there.
     #[inline]
-    fn place(&self, mapping: u32, pointer: u64, bytes: u64) -> Result<Span> {
-        let place = match mapping {
+    fn place(&self, mapping: u32, pointer: u64, bytes: u64) -> Option<Span> {
+        match mapping {
             0 => self.area.span(pointer, bytes),
             number => self.file(number).and_then(|file| file.span(pointer, bytes)),
-        };
-        place.ok_or_else(|| Errno::because(Errno::EIO, "the file's memory is not there"))
+        }
     }
 
     #[inline]
@@ -81,13 +81,12 @@ impl Store {
         Ok(())
     }
 
-    /// What was copied is worth nothing if the file has lost bytes meanwhile.
+    /// What was copied is worth nothing if some of the file's memory was not there.
     #[inline]
-    fn check(&self, mapping: u32) -> Result<()> {
-        if self.file(mapping).is_none_or(MappedFile::is_whole) {
-            Ok(())
-        } else {
-            Err(Errno::because(Errno::EIO, "another process has shortened the file"))
+    fn copied(&self, mapping: u32) -> Copied {
+        match self.file(mapping) {
+            Some(file) if !file.is_whole() => Copied::Refused,
+            _ => Copied::Whole,
         }
     }
 }
@@ -147,24 +146,24 @@ impl Ground for Store {
     }
 
     #[inline]
-    fn fetch(&mut self, mapping: u32, pointer: u64, to: Span) -> Result<()> {
-        let from = self.place(mapping, pointer, to.bytes)?;
+    fn fetch(&mut self, mapping: u32, pointer: u64, to: Span) -> Copied {
+        let Some(from) = self.place(mapping, pointer, to.bytes) else { return Copied::Refused };
         // SAFETY: `place` answers mapped memory; the program has named the other as its own, as for read(2).
         unsafe { copy(from, to) };
-        self.check(mapping)
+        self.copied(mapping)
     }
 
     #[inline]
-    fn put(&mut self, from: Span, mapping: u32, pointer: u64) -> Result<()> {
-        let to = self.place(mapping, pointer, from.bytes)?;
+    fn put(&mut self, from: Span, mapping: u32, pointer: u64) -> Copied {
+        let Some(to) = self.place(mapping, pointer, from.bytes) else { return Copied::Refused };
         // SAFETY: `place` answers mapped memory; the program has named the other as its own, as for write(2).
         unsafe { copy(from, to) };
-        self.check(mapping)
+        self.copied(mapping)
     }
 
     #[inline]
     fn prefetch(&self, mapping: u32, pointer: u64, bytes: u64) {
-        let Ok(place) = self.place(mapping, pointer, bytes.min(PREFETCH_BYTES)) else { return };
+        let Some(place) = self.place(mapping, pointer, bytes.min(PREFETCH_BYTES)) else { return };
         let (mut begin, end) = (place.address, place.address + place.bytes);
         while begin < end {
             let page_end = (begin & !(PAGE - 1)) + PAGE;

@@ -21,6 +21,8 @@ pub(crate) struct ToyHost {
     /// Files of `#R` are read in while it is open, and how often one was begun.
     pub gate: Rc<Gate>,
     pub read_in: Cell<u32>,
+    /// Nothing can be written any more.
+    pub is_full: Rc<Cell<bool>>,
 }
 
 pub(crate) struct Gate {
@@ -29,12 +31,13 @@ pub(crate) struct Gate {
 }
 
 /// Bytes of each file in memory: more than any test writes.
-const ROOM: u64 = 64 << 10;
+const ROOM: u64 = 1 << 20;
 
 struct Part {
     memory: Rc<Flat>,
     at: u64,
     size: Cell<u64>,
+    is_full: Rc<Cell<bool>>,
 }
 
 impl Backing for Part {
@@ -49,7 +52,7 @@ impl Backing for Part {
 
     fn write(&self, at: u64, data: &[u8]) -> Result<()> {
         let end = at + data.len() as u64;
-        if end > ROOM {
+        if end > ROOM || self.is_full.get() {
             return Err(Errno::ENOSPC.into());
         }
         self.resize(end.max(self.size.get()))?;
@@ -79,7 +82,8 @@ impl Backing for Part {
 impl ToyHost {
     fn part(&self) -> Rc<Part> {
         let at = self.next.replace(self.next.get() + ROOM);
-        Rc::new(Part { memory: self.memory.clone(), at, size: Cell::new(0) })
+        let (memory, is_full) = (self.memory.clone(), self.is_full.clone());
+        Rc::new(Part { memory, at, size: Cell::new(0), is_full })
     }
 
     fn copy(&self, path: &str) -> Result<Rc<Part>> {
@@ -163,16 +167,18 @@ pub(crate) struct Toy {
     pub headers: Rc<Headers<Flat>>,
 }
 
-/// So many workers and 8 MiB of memory.
+/// So many workers and 64 MiB of memory.
 pub(crate) fn toy(workers: u32) -> Toy {
-    let plan = Plan { workers, heap_bytes: 8 << 20 };
+    let plan = Plan { workers, heap_bytes: 64 << 20 };
     let memory = Rc::new(Flat::new(plan.bytes()));
     plan.sign(&*memory);
     let next = Cell::new(plan.heap_at());
     let (logged, files) = (RefCell::default(), RefCell::default());
     let gate = Rc::new(Gate { bell: Bell::default(), is_open: Cell::new(true) });
     let (memory_, read_in, parts) = (memory.clone(), Cell::new(0), RefCell::default());
-    let host = Rc::new(ToyHost { memory: memory_, next, logged, files, parts, gate, read_in });
+    let is_full = Rc::default();
+    let host =
+        Rc::new(ToyHost { memory: memory_, next, logged, files, parts, gate, read_in, is_full });
     let headers = Rc::new(Headers::new(memory, workers, |rounds| rounds < 3));
     let pipes = Rc::new(Pipes::new(host.clone()));
     let names = Namespace::folder();

@@ -1,6 +1,6 @@
 //! Copies between the local store and a mapped file: which needs no message as long as the file's line holds.
 
-use super::{After, Answer, Copy, Ended, Ground, Worker, ops};
+use super::{After, Answer, Copied, Copy, Ended, Ground, Worker, ops};
 use crate::header::{self, Access, Place, View};
 use crate::memory::Shared;
 use covey_ninep::tree::Result;
@@ -9,13 +9,16 @@ use std::result::Result as StdResult;
 
 /// So often a coroutine goes on before it gives way to the next one.
 const IN_A_ROW_MAX: u32 = 16;
+/// Bytes that are copied before the file is let go of once: whoever changes its size waits for that, and its memory may have
+/// to be read from a disk first.
+pub(super) const COPY_BYTES_MAX: u64 = 256 << 10;
 
 impl<G: Ground> Worker<G> {
     /// Copies what a coroutine waits for, if that goes all at once and nobody wants to know of it.
     #[inline]
     fn copy(&mut self, cor: u32) -> Option<Answer> {
         let copy = &self.cors[cor as usize].as_ref()?.copy;
-        if self.trace.is_on() {
+        if self.trace.is_on() || copy.local.bytes > COPY_BYTES_MAX {
             return None;
         }
         let memory = self.ground.memory().clone();
@@ -29,7 +32,7 @@ impl<G: Ground> Worker<G> {
         } else {
             self.ground.put(copy.local, mapping, pointer)
         };
-        done.is_ok().then(|| Answer::number(bytes))
+        (done == Copied::Whole).then(|| Answer::number(bytes))
     }
 
     /// A write needs not wait for memory: its data is at hand, most often just read, and lies in a cache as long as nobody
@@ -56,34 +59,49 @@ impl<G: Ground> Worker<G> {
         }
     }
 
-    /// The same where anything is different: the end of the file, an error, a trace.
+    /// The same where anything is different: a long copy, the end of the file, an error, a trace.
     #[cold]
     fn copy_slowly(&mut self, cor: u32) -> StdResult<Answer, Ended> {
         let copy = self.slot(cor).copy;
-        match self.copy_part(&copy) {
-            Some(Ok(count)) => {
-                if copy.is_moved && count < copy.local.bytes {
-                    self.moved_back(copy.fd, copy.at, count, copy.local.bytes);
-                }
-                if self.trace.is_on() {
-                    self.trace_data(cor, copy.is_read, copy.local, count)?;
-                }
-                Ok(Answer::number(count))
+        let copied = self.copy_all(&copy)?;
+        let (to, moved) = (copy.local, copy.is_moved.then_some((copy.fd, copy.at)));
+        self.settle(moved, *copied.as_ref().unwrap_or(&0), to.bytes);
+        let after = if copy.is_read {
+            After::Data { to, moved: None }
+        } else {
+            After::Written { count: to.bytes, moved: None }
+        };
+        self.answer(cor, copied.map(|count| count as i64), after)
+    }
+
+    /// Copies part by part, and by message what only the host can do.
+    fn copy_all(&mut self, copy: &Copy) -> StdResult<Result<u64>, Ended> {
+        let mut done = 0;
+        loop {
+            let Some(count) = self.copy_part(&copy.part(done, COPY_BYTES_MAX)) else {
+                let rest = self.copy_by_message(&copy.part(done, u64::MAX))?;
+                // What was copied was copied: the error comes again.
+                return Ok(rest.map(|count| done + count).or_else(|error| match done {
+                    0 => Err(error),
+                    _ => Ok(done),
+                }));
+            };
+            done += count;
+            if count < COPY_BYTES_MAX || done == copy.local.bytes {
+                return Ok(Ok(done));
             }
-            Some(Err(error)) => Ok(self.failed(cor, error)),
-            None => self.copy_by_message(cor, copy),
         }
     }
 
     /// Copies as much as there is; `None` where only the host can do it.
-    fn copy_part(&mut self, copy: &Copy) -> Option<Result<u64>> {
+    fn copy_part(&mut self, copy: &Copy) -> Option<u64> {
         let memory = self.ground.memory().clone();
         let (access, pointer, bytes) = reach(&*memory, self.number, copy)?;
         if !copy.is_read && bytes < copy.local.bytes {
             return None;
         }
         if bytes == 0 {
-            return Some(Ok(0));
+            return Some(0);
         }
         let local = Span::new(copy.local.address, bytes);
         let mapping = access.view.place.mapping;
@@ -92,25 +110,26 @@ impl<G: Ground> Worker<G> {
         } else {
             self.ground.put(local, mapping, pointer)
         };
-        Some(done.map(|()| bytes))
+        (done == Copied::Whole).then_some(bytes)
     }
 
     #[cold]
-    fn copy_by_message(&mut self, cor: u32, copy: Copy) -> StdResult<Answer, Ended> {
-        let moved = copy.is_moved.then_some((copy.fd, copy.at));
+    fn copy_by_message(&mut self, copy: &Copy) -> StdResult<Result<u64>, Ended> {
         let fid = match self.files.find(copy.fd) {
             Ok(file) => file.fid.clone(),
-            Err(error) => return Ok(self.failed(cor, error)),
+            Err(error) => return Ok(Err(error)),
         };
         let (op, after) = if copy.is_read {
             let op = ops::read(&fid, copy.at, copy.local.bytes, false);
-            (op, After::Data { to: copy.local, moved })
+            (op, After::Data { to: copy.local, moved: None })
         } else {
             let op = ops::write(&fid, copy.at, self.ground.take(copy.local), false);
-            (op, After::Written { count: copy.local.bytes, moved })
+            (op, After::Written { count: copy.local.bytes, moved: None })
         };
         let result = self.wait_for(op)?;
-        self.conclude(cor, result, after)
+        let count = result.and_then(|reply| self.take_reply(reply, after));
+        self.link.send(&mut self.ground)?;
+        Ok(count.map(|count| count as u64))
     }
 }
 

@@ -13,7 +13,7 @@
 //!   reaches the coroutine's memory at its turn, so no program sees when it came.
 //! - A tag is in use from the request to the turn of who asked. What comes under another one ends the worker.
 
-use super::{After, Answer, Ended, Ground, Worker};
+use super::{After, Answer, Copied, Ended, Ground, Worker};
 use crate::mailbox::{Wake, WorkerBox};
 use crate::memory::Shared;
 use crate::plan::{SLOT_BYTES, SLOTS};
@@ -89,7 +89,9 @@ impl Errands {
         let count = from.bytes as u32;
         let asked = Asked { tag: errand.tag(), fid, offset, count };
         draft.write(0, &asked.write());
-        ground.put(from, 0, draft.at() + HEAD_BYTES as u64).ok()?;
+        if ground.put(from, 0, draft.at() + HEAD_BYTES as u64) == Copied::Refused {
+            return None;
+        }
         self.begin(errand, State::Sent(What::Write, draft.slot()));
         Some((errand, draft.post(HEAD_BYTES as u32 + count)))
     }

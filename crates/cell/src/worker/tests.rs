@@ -1,6 +1,7 @@
 //! Workers over a host in the same thread: what programs do, in which order, and that it is always the same.
 
 mod liar;
+mod transfers;
 
 use super::*;
 use crate::coroutine::suspend;
@@ -79,6 +80,25 @@ struct ToyGround {
     local: Rc<RefCell<Vec<u8>>>,
     servers: Rc<RefCell<Vec<ToyServer>>>,
     waits: u32,
+    limits: Rc<Limits>,
+}
+
+/// What the memory of files takes, and what it was asked for.
+#[derive(Default)]
+struct Limits {
+    /// The longest copy.
+    longest: std::cell::Cell<u64>,
+    /// Copies that are done before the disk is full.
+    left: std::cell::Cell<Option<u32>>,
+}
+
+impl Limits {
+    fn refuse(&self, bytes: u64) -> bool {
+        self.longest.set(self.longest.get().max(bytes));
+        let left = self.left.get();
+        self.left.set(left.map(|left| left.saturating_sub(1)));
+        left == Some(0)
+    }
 }
 
 impl Ground for ToyGround {
@@ -111,18 +131,24 @@ impl Ground for ToyGround {
         Ok(())
     }
 
-    fn fetch(&mut self, mapping: u32, pointer: u64, to: Span) -> Result<()> {
+    fn fetch(&mut self, mapping: u32, pointer: u64, to: Span) -> Copied {
         assert_eq!(mapping, 0);
+        if self.limits.refuse(to.bytes) {
+            return Copied::Refused;
+        }
         let mut bytes = vec![0; to.bytes as usize];
         self.memory.read(pointer, &mut bytes);
         self.give(to, &bytes);
-        Ok(())
+        Copied::Whole
     }
 
-    fn put(&mut self, from: Span, mapping: u32, pointer: u64) -> Result<()> {
+    fn put(&mut self, from: Span, mapping: u32, pointer: u64) -> Copied {
         assert_eq!(mapping, 0);
+        if self.limits.refuse(from.bytes) {
+            return Copied::Refused;
+        }
         self.memory.write(pointer, &self.take(from));
-        Ok(())
+        Copied::Whole
     }
 
     fn prefetch(&self, _: u32, _: u64, _: u64) {}
@@ -210,6 +236,7 @@ fn worker(
         local: Rc::new(RefCell::new(vec![0; 64 << 10])),
         servers: servers.clone(),
         waits: 0,
+        limits: Rc::default(),
     };
     Worker::new(ground, number, 7, LocalStore::default(), trace).expect("a host")
 }

@@ -304,7 +304,7 @@ impl<G: Ground> Worker<G> {
         if !self.trace.is_on() {
             // Nobody wants to know of it.
         } else if let (Ok(count), After::Data { to, .. }) = (&answer, after) {
-            self.trace_data(cor, true, to, *count as u64)?;
+            self.trace_data(cor, to, *count as u64)?;
         } else {
             let code = answer.as_ref().map_or_else(|error| -i64::from(error.code), |count| *count);
             self.trace.event(format_args!("done {cor} {code}"))?;
@@ -315,7 +315,7 @@ impl<G: Ground> Worker<G> {
         })
     }
 
-    fn take_reply(&mut self, reply: Reply, after: After) -> Result<i64> {
+    pub(super) fn take_reply(&mut self, reply: Reply, after: After) -> Result<i64> {
         match (reply, after) {
             (Reply::Opened(file, mapping), _) => self.take_file(file, mapping).map(i64::from),
             (Reply::Data(pieces), After::Data { to, moved }) => {
@@ -360,9 +360,9 @@ impl<G: Ground> Worker<G> {
     /// The descriptor was moved on by all that was asked for: by less, if nobody has moved it since.
     pub(super) fn moved_back(&mut self, fd: i32, at: u64, count: u64, asked: u64) {
         if let Ok(file) = self.files.find(fd)
-            && file.offset == at + asked
+            && file.offset == at.saturating_add(asked)
         {
-            file.offset = at + count;
+            file.offset = at.saturating_add(count);
         }
     }
 
@@ -434,23 +434,10 @@ impl<G: Ground> Worker<G> {
         }
     }
 
-    pub(super) fn trace_data(
-        &mut self,
-        cor: u32,
-        is_read: bool,
-        local: Span,
-        count: u64,
-    ) -> StdResult<(), Ended> {
-        if !self.trace.is_on() {
-            return Ok(());
-        }
-        Ok(if is_read {
-            let data = self.ground.take(Span::new(local.address, count));
-            let sum = fnv1a(&data);
-            self.trace.event(format_args!("done {cor} {count} {sum:016x}"))
-        } else {
-            self.trace.event(format_args!("done {cor} {count}"))
-        }?)
+    fn trace_data(&mut self, cor: u32, local: Span, count: u64) -> StdResult<(), Ended> {
+        let data = self.ground.take(Span::new(local.address, count));
+        let sum = fnv1a(&data);
+        Ok(self.trace.event(format_args!("done {cor} {count} {sum:016x}"))?)
     }
 }
 

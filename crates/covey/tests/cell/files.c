@@ -102,9 +102,32 @@ whole(const char *name)
     spc_log("%s\n", all > 200 ? "long" : "short");
 }
 
+/* A file that has room for more than its disk. */
+static void
+fill(const char *name)
+{
+    int file, at, number;
+    char *text;
+
+    snprintf(path, sizeof path, "#U%s", name);
+    file = must(path, spc_open(path, Ordwr));
+    memset(block, 'x', sizeof block);
+    for (at = 0; at < 8 << 20; at += sizeof block)
+        if (spc_pwrite(file, block, sizeof block, at) != sizeof block)
+            break;
+    sp_rerror(&text, &number);
+    spc_log("%s\n", at == 8 << 20 ? "it fits" : mapped(name) ? "mapped" : "by messages");
+    spc_log("error %d\n", number);
+    memset(block, 0, sizeof block);
+    spc_log("kept %d\n", spc_pread(file, block, sizeof block, 0) == sizeof block && block[4095] == 'x');
+    spc_log("behind it %d\n", must(path, spc_pread(file, block, 16, at)) == 16 && block[0] == 0);
+}
+
 void
 cormain(u64 worker, char **argv)
 {
+    if (strcmp(argv[1], "fill") == 0)
+        fill(argv[2]);
     if (strcmp(argv[1], "private") == 0)
         private(worker, argv[2]);
     if (strcmp(argv[1], "many") == 0)

@@ -16,6 +16,7 @@ mod preload;
 mod python;
 #[path = "../support/mod.rs"]
 mod support;
+mod workers;
 
 fn main() {
     covey_harness::run()
