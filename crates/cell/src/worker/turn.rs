@@ -311,8 +311,20 @@ impl<G: Ground> Worker<G> {
         }
         Ok(match answer {
             Ok(number) => Answer::number(number as u64),
-            Err(error) => self.failed(cor, error),
+            Err(error) => {
+                self.not_moved(after);
+                self.failed(cor, error)
+            }
         })
+    }
+
+    /// What has failed has moved no descriptor: who asks once more asks for the same bytes.
+    fn not_moved(&mut self, after: After) {
+        match after {
+            After::Data { to, moved } => self.settle(moved, 0, to.bytes),
+            After::Written { count, moved } => self.settle(moved, 0, count),
+            After::Nothing | After::End { .. } => {}
+        }
     }
 
     pub(super) fn take_reply(&mut self, reply: Reply, after: After) -> Result<i64> {

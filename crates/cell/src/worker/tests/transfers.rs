@@ -66,3 +66,24 @@ fn what_the_memory_of_a_file_does_not_take_goes_by_message() {
         assert_eq!(me.ask(Request::Seek { fd, offset: 0, whence: 1 }), Ok(half));
     });
 }
+
+#[test]
+fn a_transfer_that_fails_leaves_its_descriptor_where_it_was() {
+    let toy = toy(1);
+    let host = toy.host.clone();
+    let (ended, _) = run(&toy, 1, Trace::off(), move |me| {
+        let fd = me.open("#r/a", mode::ANY);
+        host.is_full.set(true);
+        let here = || me.ask(Request::Seek { fd, offset: 0, whence: 1 });
+        // One message, several, and what would be a copy if it did not end behind the file.
+        for bytes in [7, 40_000, 16] {
+            let from = Span::new(16, bytes);
+            assert_eq!(me.ask(Request::Write { fd, from, at: None }), Err(Errno::ENOSPC));
+            assert_eq!(here(), Ok(0), "{bytes}");
+        }
+        host.is_full.set(false);
+        assert_eq!(me.ask(Request::Write { fd, from: Span::new(16, 7), at: None }), Ok(7));
+        assert_eq!(here(), Ok(7));
+    });
+    ended.unwrap();
+}
