@@ -6,7 +6,7 @@ use covey_cell::mailbox::{HostBox, WorkerBox};
 use covey_cell::memory::Flat;
 use covey_cell::store::LocalStore;
 use covey_cell::trace::Trace;
-use covey_cell::worker::{Ground, Worker};
+use covey_cell::worker::{Copied, Ground, Worker};
 use covey_ninep::namespace::Namespace;
 use covey_ninep::server::{self, Session};
 use covey_ninep::tree::{Attr, Errno, Outcome, Peer, Result, Time};
@@ -71,12 +71,12 @@ impl Ground for Toy {
         nothing()
     }
 
-    fn fetch(&mut self, _: u32, _: u64, _: Span) -> Result<()> {
-        nothing()
+    fn fetch(&mut self, _: u32, _: u64, _: Span) -> Copied {
+        Copied::Refused
     }
 
-    fn put(&mut self, _: Span, _: u32, _: u64) -> Result<()> {
-        nothing()
+    fn put(&mut self, _: Span, _: u32, _: u64) -> Copied {
+        Copied::Refused
     }
 
     fn prefetch(&self, _: u32, _: u64, _: u64) {}
