@@ -14,9 +14,10 @@
 //! ```
 //!
 //! What always holds:
-//! - it joins only one who asked [`WINDOW`] times in a row with nobody else asking meanwhile;
+//! - it joins only where [`WINDOW`] requests came in turn, almost all of them small and from one caller;
 //! - it stays only where it measured that requests come faster than before;
-//! - the first request that is not alone ends it;
+//! - what disturbs a conversation ends it when it comes often: [`DISTURBED_MAX`] times in some
+//!   [`CALM`] requests each. A tree of files has a large one here and there, and a script many programs;
 //! - each attempt that did not help doubles the time until the next one.
 
 use std::time::{Duration, Instant};
@@ -42,6 +43,9 @@ pub struct Placement {
     caller: Option<u64>,
     /// Requests since the state began.
     count: u32,
+    /// What disturbed the conversation lately, and the requests since that was counted down.
+    disturbed: u32,
+    calm: u32,
     /// When the window that is being measured began.
     since: Option<Instant>,
     /// How long the next rest is.
@@ -68,6 +72,8 @@ impl Default for Placement {
             state: State::Watching,
             caller: None,
             count: 0,
+            disturbed: 0,
+            calm: 0,
             since: None,
             rest: REST_MIN,
             was_refused: false,
@@ -76,12 +82,20 @@ impl Default for Placement {
 }
 
 impl Placement {
-    /// A small request came from `caller`, and nobody else waited for an answer. The clock is looked
-    /// at now and then only.
+    /// A request came from `caller`, and nobody else waited for an answer. The clock is looked at now
+    /// and then only.
     pub fn alone(&mut self, caller: u64, now: impl Fn() -> Instant) -> Act {
-        if self.caller.replace(caller) != Some(caller) {
+        let before = self.caller.replace(caller);
+        if before.is_some_and(|before| before != caller) {
             self.forgive();
-            return self.crowd();
+            let act = self.disturb(1);
+            let has_joined = matches!(self.state, State::Trial(_) | State::Settled(_));
+            // The next one may run elsewhere.
+            return if has_joined { Act::Follow } else { act };
+        }
+        self.calm += 1;
+        if self.calm.is_multiple_of(CALM) {
+            self.disturbed = self.disturbed.saturating_sub(1);
         }
         self.count += 1;
         match self.state {
@@ -97,8 +111,22 @@ impl Placement {
         }
     }
 
-    /// A large request came, or one while another one waited.
+    /// Much data came or went with a request.
+    pub fn large(&mut self) -> Act {
+        self.disturb(1)
+    }
+
+    /// A request came while another one waited.
     pub fn crowd(&mut self) -> Act {
+        self.disturb(2)
+    }
+
+    fn disturb(&mut self, weight: u32) -> Act {
+        self.disturbed += weight;
+        if self.disturbed < DISTURBED_MAX {
+            return Act::Stay;
+        }
+        self.disturbed = 0;
         match self.state {
             State::Watching => self.begin(State::Watching),
             State::Resting(_) => {}
@@ -195,7 +223,11 @@ impl Placement {
 }
 
 /// Requests that make a conversation, and by which its speed is measured.
-pub const WINDOW: u32 = 128;
+pub const WINDOW: u32 = 64;
+/// So often disturbed, it is no conversation; where two wait at once it counts double.
+pub const DISTURBED_MAX: u32 = 4;
+/// After so many requests in turn one disturbance less counts.
+pub const CALM: u32 = 16;
 /// Requests after a move that are not measured.
 pub const SETTLING: u32 = 16;
 /// Requests between two looks at where the caller is.
@@ -300,10 +332,11 @@ mod tests {
     }
 
     #[test]
-    fn the_first_request_that_is_not_alone_ends_it() {
+    fn a_crowd_ends_it() {
         let mut scene = Scene::new(15, 10);
         scene.ask(7, 1000);
         assert!(scene.joined);
+        assert_eq!(scene.placement.crowd(), Act::Stay, "once is chance");
         let act = scene.placement.crowd();
         assert_eq!(act, Act::Leave);
         scene.note(act);
@@ -313,16 +346,47 @@ mod tests {
     }
 
     #[test]
-    fn another_caller_ends_it_and_callers_in_turn_are_never_joined() {
+    fn a_large_request_here_and_there_ends_nothing_and_a_stream_does() {
         let mut scene = Scene::new(15, 10);
         scene.ask(7, 1000);
-        scene.ask(8, 1);
-        assert!(!scene.joined);
-        let joins = scene.joins();
-        for round in 0..1000 {
-            scene.ask(round % 2, WINDOW - 2);
+        for _ in 0..100 {
+            assert_eq!(scene.placement.large(), Act::Stay);
+            scene.ask(7, CALM);
         }
-        assert_eq!(scene.joins(), joins);
+        assert!(scene.joined);
+        for _ in 0..DISTURBED_MAX {
+            let act = scene.placement.large();
+            scene.note(act);
+        }
+        assert!(!scene.joined);
+    }
+
+    #[test]
+    fn one_program_after_another_is_one_conversation() {
+        let mut scene = Scene::new(15, 10);
+        for program in 0..100 {
+            scene.ask(program, 2 * CALM);
+        }
+        assert!(scene.joined);
+        assert_eq!(scene.joins(), 1);
+    }
+
+    #[test]
+    fn the_next_caller_is_followed() {
+        let mut scene = Scene::new(15, 10);
+        scene.ask(7, 1000);
+        let follows = scene.acts.len();
+        scene.ask(8, 1);
+        assert_eq!(scene.acts[follows..], [Act::Follow]);
+    }
+
+    #[test]
+    fn callers_in_turn_are_never_joined() {
+        let mut scene = Scene::new(15, 10);
+        for round in 0..10_000 {
+            scene.ask(round % 2, CALM / 4);
+        }
+        assert_eq!(scene.joins(), 0);
     }
 
     #[test]

@@ -113,7 +113,7 @@ fn admit<S: Service>(
         Request::Interrupt { unique } => interrupts.interrupt(unique),
         request => {
             let interrupted = interrupts.enter(header.unique);
-            let waits = callers.note(&header, &request);
+            let waits = callers.note(&header);
             let reply = PendingReply { device: device.clone(), unique: Some(header.unique), waits };
             tokio::task::spawn_local(answer(service.clone(), header, request, interrupted, reply));
         }
@@ -171,7 +171,9 @@ struct PendingReply {
 impl PendingReply {
     fn send(mut self, outcome: Result<Answer, Errno>) {
         // Before the reply: the caller may ask again before the call returns.
-        self.waits = None;
+        if let (Some(waits), Ok(Answer::Data(data))) = (self.waits.take(), &outcome) {
+            waits.note(data.len());
+        }
         if let Some(unique) = self.unique.take() {
             self.device.reply(unique, outcome);
         }

@@ -55,10 +55,10 @@ impl Conversation {
 
 impl Observer<Stream> for Conversation {
     fn heard(&mut self, stream: &Stream, bytes: usize, owed: bool) {
-        let is_alone = self.is_here && !owed && bytes <= SMALL_BYTES;
+        let (is_alone, is_large) = (self.is_here && !owed, bytes > SMALL_BYTES);
         SHARED.with_borrow_mut(|shared| match (self.clients, shared) {
             (Clients::Mounts, Shared { follower: Some(follower), .. }) => match self.pid {
-                Some(pid) if is_alone => follower.alone(pid),
+                Some(pid) if is_alone && !is_large => follower.alone(pid),
                 _ => follower.crowd(),
             },
             (Clients::Programs, Shared { front: Some(front), .. }) => {
@@ -68,6 +68,9 @@ impl Observer<Stream> for Conversation {
                     })
                 } else {
                     front.crowd()
+                }
+                if is_large {
+                    front.large()
                 }
             }
             _ => {}

@@ -1,18 +1,35 @@
 //! Who waits for answers: whether it is one program alone, whose CPU the thread may then share.
 
-use crate::abi::{Header, Request};
+use crate::abi::Header;
 use covey_io::os::place::{Front, SMALL_BYTES, cpu_of};
+use std::cell::Cell;
 use std::rc::Rc;
 
 /// The callers of one thread of the mount.
 pub struct Callers {
     front: Option<Front>,
-    /// One more than there are callers that wait.
-    waiting: Rc<()>,
+    /// Held once more than there are callers that wait.
+    waiting: Rc<Answered>,
+}
+
+/// What is known of the answers.
+#[derive(Default)]
+pub struct Answered {
+    /// One since the last request was large.
+    large: Cell<bool>,
 }
 
 /// A caller that waits, until this is dropped.
-pub type Waits = Rc<()>;
+pub type Waits = Rc<Answered>;
+
+impl Answered {
+    /// An answer of so many bytes is sent. What a READ asks for says little: most files are shorter.
+    pub fn note(&self, bytes: usize) {
+        if bytes > SMALL_BYTES {
+            self.large.set(true);
+        }
+    }
+}
 
 impl Callers {
     /// Nobody waits.
@@ -21,25 +38,19 @@ impl Callers {
     }
 
     /// A request was read. Nobody waits for what the kernel says for itself, such as RELEASE.
-    pub fn note(&mut self, header: &Header, request: &Request) -> Option<Waits> {
+    pub fn note(&mut self, header: &Header) -> Option<Waits> {
         let front = self.front.as_mut()?;
         if header.pid == 0 {
             return None;
         }
-        let is_alone = Rc::strong_count(&self.waiting) == 1;
-        if is_alone && is_small(header, request) {
+        if self.waiting.large.take() || header.len as usize > SMALL_BYTES {
+            front.large();
+        }
+        if Rc::strong_count(&self.waiting) == 1 {
             front.alone(header.pid.into(), || cpu_of(header.pid))
         } else {
             front.crowd()
         }
         Some(self.waiting.clone())
     }
-}
-
-fn is_small(header: &Header, request: &Request) -> bool {
-    let answer = match request {
-        Request::Read { size, .. } => *size,
-        _ => 0,
-    };
-    header.len.max(answer) as usize <= SMALL_BYTES
 }

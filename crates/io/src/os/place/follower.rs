@@ -2,7 +2,7 @@
 
 use super::thread::{self, Bound};
 use super::{JOINED, at_start, count};
-use crate::place::LOOK;
+use crate::place::{CALM, DISTURBED_MAX, LOOK};
 
 /// Joins a front that has joined its own caller, for as long as nobody else is served.
 pub struct Follower {
@@ -11,6 +11,8 @@ pub struct Follower {
     front: Option<i32>,
     /// Requests of this client since somebody else's.
     count: u32,
+    /// Others among the last ones.
+    disturbed: u32,
     moved: Option<Bound>,
 }
 
@@ -18,17 +20,22 @@ impl Follower {
     /// For the calling thread; None where there is nothing to choose.
     pub fn new() -> Option<Follower> {
         at_start()?;
-        Some(Follower { client: None, front: None, count: 0, moved: None })
+        Some(Follower { client: None, front: None, count: 0, disturbed: 0, moved: None })
     }
 
     /// A small request of a process on this machine came, and nobody else waits.
     pub fn alone(&mut self, pid: u32) {
         if self.client.replace(pid) != Some(pid) {
             self.front = None;
-            return self.crowd();
+            return self.part();
         }
         self.count = self.count.wrapping_add(1);
-        if self.count.is_multiple_of(LOOK) {
+        if self.count.is_multiple_of(CALM) {
+            self.disturbed = self.disturbed.saturating_sub(1);
+        }
+        // Of several I/O servers each is asked now and then only.
+        let every = if self.moved.is_some() { LOOK } else { CALM };
+        if self.count.is_multiple_of(every) {
             match self.look(pid) {
                 Some(cpu) => self.join(cpu),
                 None => self.leave(),
@@ -44,9 +51,16 @@ impl Follower {
         thread::cpu_of_front(self.front?)
     }
 
-    /// Another request came.
+    /// A large request came, or one while another one waits: often, that is no conversation.
     pub fn crowd(&mut self) {
-        self.count = 0;
+        self.disturbed += 1;
+        if self.disturbed >= DISTURBED_MAX {
+            self.part();
+        }
+    }
+
+    fn part(&mut self) {
+        (self.count, self.disturbed) = (0, 0);
         self.leave();
     }
 

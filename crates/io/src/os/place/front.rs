@@ -19,8 +19,8 @@ impl Front {
         Some(Front { placement: Placement::default(), seat: Arc::new(Seat::of_this_thread()) })
     }
 
-    /// A small request of `caller` has come, and nobody else waits. `find` says where the caller
-    /// runs; it is asked once in a while.
+    /// A request of `caller` has come, and nobody else waits. `find` says where the caller runs; it
+    /// is asked once in a while.
     pub fn alone(&mut self, caller: u64, find: impl Fn() -> Option<usize>) {
         self.seat.served();
         self.learn();
@@ -44,7 +44,14 @@ impl Front {
         }
     }
 
-    /// A large request has come, or one while another one waits.
+    /// The request has, or its answer had, more than [`SMALL_BYTES`](super::SMALL_BYTES).
+    pub fn large(&mut self) {
+        if self.placement.large() == Act::Leave {
+            self.seat.leave();
+        }
+    }
+
+    /// A request has come while another one waits.
     pub fn crowd(&mut self) {
         self.seat.served();
         if self.placement.crowd() == Act::Leave {
