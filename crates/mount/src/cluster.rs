@@ -23,6 +23,8 @@ pub struct Options {
     pub threads: usize,
     /// The mode of files and directories that have none of their own.
     pub consistency: Consistency,
+    /// What is done to a new file that nobody else knows yet may be told to the servers late, and in one.
+    pub delegations: bool,
 }
 
 /// Mounts the cluster's file system, and serves until it is unmounted or signalled.
@@ -32,8 +34,8 @@ pub struct Options {
 /// where several programs keep one busy.
 pub fn mount_cluster(config: &Config, mountpoint: &Path, options: &Options) -> anyhow::Result<()> {
     let runtime = local_runtime()?;
-    let (hard, caching) = (options.hard, Caching::Leases);
-    let client = client::Options { hard, caching, ..client::Options::default() };
+    let (hard, caching, delegations) = (options.hard, Caching::Leases, options.delegations);
+    let client = client::Options { hard, caching, delegations, ..client::Options::default() };
     let fs = runtime.block_on(connect_fs(config, client))?;
     let how = MountOptions {
         fsname: format!("covey:{}", config.name),

@@ -407,7 +407,8 @@ impl Meta {
                 let journal = self.journal.clone();
                 Outcome::later(async move { journal.sync().await.map(|()| plain(reply)) })
             }
-            Applied::Reply(reply) => {
+            Applied::Reply(mut reply) => {
+                self.leave_out(session, &mut reply);
                 let grant = if is_repeated { 0 } else { self.grant(session, op, &reply) };
                 let dir = if grant > 0 { self.store_mut().changed_dir(op) } else { None };
                 let answer = Answer { reply, grant, dir };

@@ -13,6 +13,7 @@
 //! Dropping a future never loses what was acknowledged; what it was doing may or may not be done.
 //! An append that has begun goes on to its end, since later ones wait for it.
 
+mod attrs;
 mod beside;
 mod cache;
 mod check;
@@ -43,12 +44,12 @@ pub use crate::meta::access;
 
 use crate::objects::{DataOp, DataReply};
 use crate::ops::{
-    Caller, Consistency, DirEntry, Id, Inode, Nanos, Op, RangeLock, Reply, StripingHint, nanos_of,
-    set,
+    Caller, Consistency, DirEntry, Id, Inode, Op, RangeLock, Reply, StripingHint, set,
 };
+use attrs::setattr_op;
 use covey_ninep::client::Conn;
 use covey_ninep::message::Message;
-use covey_ninep::tree::{self, Errno, Removal, SetAttr, SetTime, Statfs, Time};
+use covey_ninep::tree::{self, Errno, Removal, SetAttr, Statfs};
 use covey_wire::{List, Name};
 use file::OpenFile;
 use futures_util::future::{Either, join_all, select};
@@ -88,6 +89,9 @@ pub struct Options {
     pub io_deadline: Duration,
     /// What may be answered from memory.
     pub caching: Caching,
+    /// What is done to a new file that nobody else knows yet may be said some milliseconds late, and in one:
+    /// at its close at the latest. Needs [`Caching::Leases`].
+    pub delegations: bool,
     /// A name for logs and status: host and pid.
     pub name: String,
 }
@@ -99,6 +103,7 @@ impl Default for Options {
             dead_after: Duration::from_secs(3),
             io_deadline: Duration::from_secs(30),
             caching: Caching::default(),
+            delegations: false,
             name: String::new(),
         }
     }
@@ -111,6 +116,9 @@ pub struct Stat {
     pub inode: Inode,
     /// Allocated, in units of 512 bytes.
     pub blocks: u64,
+    /// It is what will come of a change that has yet to be sent. Its times are the server's to say: it is
+    /// not to be remembered.
+    pub is_foretold: bool,
 }
 
 /// What a page of a directory says of each entry.
@@ -287,7 +295,7 @@ impl Fs {
             _ if inode.mode & S_IFMT == S_IFREG => dense.next_multiple_of(8),
             _ => 0,
         };
-        Stat { inode, blocks }
+        Stat { inode, blocks, is_foretold: false }
     }
 
     /// Changes attributes.
@@ -327,8 +335,12 @@ impl Fs {
         if let Some(open) = open.as_ref().filter(|_| change.mtime.is_some()) {
             open.forget_touch();
         }
-        let reply = self.change(who, setattr_op(id, &change, more)).await?;
-        let inode = node(reply)?;
+        let op = setattr_op(id, &change, more);
+        // Whoever has it open will hear whether it was done.
+        if let Some(inode) = open.as_ref().and_then(|_| self.shared.session.set_late(who, &op)) {
+            return Ok(Stat { is_foretold: true, ..self.with_blocks(inode).await });
+        }
+        let inode = node(self.change(who, op).await?)?;
         if let Some(open) = open {
             if change.size.is_some() {
                 open.repin(&inode);
@@ -358,7 +370,7 @@ impl Fs {
             target: Name::EMPTY,
             exclusive: taken.is_exclusive(),
             open: true,
-            access,
+            access: access | self.shared.session.access_alone(access),
         };
         let starts = self.shared.session.starts();
         let (inode, opened) = self.shared.session.open(who, op).await?;
@@ -563,37 +575,5 @@ fn node(reply: Reply) -> Result<Inode> {
     match reply {
         Reply::Node { inode } => Ok(inode),
         other => Err(unexpected(&other)),
-    }
-}
-
-/// `more`: bits of the mask beside those of the attributes.
-fn setattr_op(id: Id, change: &SetAttr, more: u32) -> Op {
-    let bit = |on: bool, bit: u32| if on { bit } else { 0 };
-    let (atime, atime_mask) = time(change.atime, set::ATIME, set::ATIME_NOW);
-    let (mtime, mtime_mask) = time(change.mtime, set::MTIME, set::MTIME_NOW);
-    let mask = bit(change.mode.is_some(), set::MODE)
-        | bit(change.uid.is_some(), set::UID)
-        | bit(change.gid.is_some(), set::GID)
-        | bit(change.size.is_some(), set::SIZE)
-        | atime_mask
-        | mtime_mask
-        | more;
-    Op::Setattr {
-        id,
-        mask,
-        mode: change.mode.unwrap_or(0),
-        uid: change.uid.unwrap_or(0),
-        gid: change.gid.unwrap_or(0),
-        size: change.size.unwrap_or(0),
-        atime,
-        mtime,
-    }
-}
-
-fn time(change: Option<SetTime>, bit: u32, now_bit: u32) -> (Nanos, u32) {
-    match change {
-        None => (0, 0),
-        Some(SetTime::Now) => (0, bit | now_bit),
-        Some(SetTime::To(Time { sec, nsec })) => (nanos_of(sec.cast_signed(), nsec), bit),
     }
 }

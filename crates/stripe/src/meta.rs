@@ -390,6 +390,7 @@ impl<K: Kv> Store<K> {
             Op::Link { id, parent, name } => self.link(request, *id, *parent, name),
             Op::Extend { id, epoch, end, hole } => self.extend(request, *id, *epoch, *end, *hole),
             Op::WriteInline { .. } => self.write_inline(request),
+            Op::Amend { .. } => self.amend(request),
             Op::AppendInline { id, data } => self.append_inline(request, *id, data),
             Op::CreateWrite { .. } => self.create_write(request),
             Op::Reserve { id, length } => self.reserve(request, *id, *length),

@@ -71,6 +71,13 @@ pub struct Wish {
     #[arg(long, value_name = "MODE", default_value = Consistency::Strict.name(),
           value_parser = super::consistency::parse)]
     consistency: Consistency,
+    /// Say what is done to new files late: half the requests for small ones
+    ///
+    /// What is written to a new file that nobody else has asked for yet, and its times and mode, are
+    /// said together: at its close, at the latest after 5 ms, and before anybody else is told of the
+    /// file. A mount process that is killed takes that with it, of files that are still open.
+    #[arg(long)]
+    delegations: bool,
     /// Threads that serve the mount; more than one helps only if one is always busy
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
@@ -79,7 +86,14 @@ pub struct Wish {
 impl Wish {
     /// What a mount without options does, in this mode.
     pub fn in_mode(consistency: Consistency) -> Self {
-        Wish { hard: false, allow_other: false, read_only: false, consistency, threads: 1 }
+        Wish {
+            hard: false,
+            allow_other: false,
+            read_only: false,
+            consistency,
+            delegations: false,
+            threads: 1,
+        }
     }
 }
 
@@ -136,6 +150,7 @@ async fn in_foreground(config: Config, mountpoint: PathBuf, wish: Wish) -> Resul
         read_only: wish.read_only,
         threads: usize::from(wish.threads),
         consistency: wish.consistency,
+        delegations: wish.delegations,
     };
     let thread = std::thread::Builder::new().name("mount".to_string()).spawn(move || {
         let _ = done.send(covey_mount::mount_cluster(&config, &mountpoint, &options));
@@ -168,6 +183,7 @@ pub async fn in_background(config: &Config, mountpoint: &Path, wish: &Wish) -> R
         ("--hard", wish.hard),
         ("--allow-other", wish.allow_other),
         ("--read-only", wish.read_only),
+        ("--delegations", wish.delegations),
     ];
     arguments
         .extend(flags.iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| OsString::from(flag)));

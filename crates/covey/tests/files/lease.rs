@@ -1,10 +1,10 @@
 //! Two FUSE mounts that remember under leases: nobody sees an old state after somebody has changed it.
 
-use crate::support::two_mounts;
+use crate::support::{Cluster, two_mounts};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 
 fn is_there(path: &Path) -> bool {
@@ -115,5 +115,48 @@ fn a_file_opened_from_memory_outlives_its_name() {
         let open = File::open(two.join(&name)).unwrap();
         fs::remove_file(one.join(&name)).unwrap();
         assert_eq!(io::read_to_string(open).unwrap(), "still here", "round {round}");
+    }
+}
+
+/// Two mounts that say late what is done to new files.
+fn with_delegations() -> Option<(Cluster, PathBuf, PathBuf)> {
+    let mut cluster = Cluster::up(2);
+    let (one, two) =
+        (cluster.mount_with(&["--delegations"])?, cluster.mount_with(&["--delegations"])?);
+    Some((cluster, one, two))
+}
+
+#[test]
+fn what_is_done_to_a_new_file_is_seen_on_the_other_mount_before_it_is_closed() {
+    let Some((_cluster, one, two)) = with_delegations() else { return };
+    for round in 0..40_usize {
+        let (maker, looker) = if round % 2 == 0 { (&one, &two) } else { (&two, &one) };
+        let (name, bytes) = (format!("new{round}"), vec![round as u8; 100 + 300 * round]);
+        let mut file = File::create_new(maker.join(&name)).unwrap();
+        io::Write::write_all(&mut file, &bytes).unwrap();
+        file.set_permissions(fs::Permissions::from_mode(0o601)).unwrap();
+        let there = looker.join(&name);
+        match round % 4 {
+            0 | 1 => assert_eq!(fs::metadata(&there).unwrap().len(), bytes.len() as u64),
+            _ => assert!(fs::read(&there).unwrap() == bytes, "round {round}"),
+        }
+        assert_eq!(fs::metadata(&there).unwrap().mode() & 0o7777, 0o601);
+        // Here it is so, too, and goes on so.
+        io::Write::write_all(&mut file, b"more").unwrap();
+        assert_eq!(file.metadata().unwrap().len(), bytes.len() as u64 + 4);
+        assert_eq!(fs::metadata(&there).unwrap().len(), bytes.len() as u64 + 4);
+    }
+}
+
+#[test]
+fn what_was_closed_outlives_the_mount_that_is_killed_right_after() {
+    let Some((cluster, one, two)) = with_delegations() else { return };
+    for at in 0..200_usize {
+        fs::write(one.join(format!("closed{at}")), vec![at as u8; 50 * at]).unwrap();
+    }
+    cluster.kill_mount(&one);
+    for at in 0..200_usize {
+        let found = fs::read(two.join(format!("closed{at}"))).unwrap();
+        assert!(found == vec![at as u8; 50 * at], "file {at} has {} bytes", found.len());
     }
 }

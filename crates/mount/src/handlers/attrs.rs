@@ -145,6 +145,7 @@ impl<F: Files> Session<F> {
     fn attr_out(&self, stat: &Stat) -> Answer {
         self.note_told(&stat.inode);
         let valid = match self.attributes_kept(&stat.inode) {
+            _ if stat.is_foretold => Duration::ZERO,
             // Its blocks are not under the lease.
             Duration::ZERO if stat.inode.sparse => Duration::ZERO,
             Duration::ZERO => self.files.time_left(stat.inode.id).0.saturating_sub(DELAY),

@@ -6,6 +6,7 @@ use super::sessions::Connection;
 use super::{Meta, finish};
 use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
+use covey_stripe::meta::access;
 use covey_stripe::meta::lease::{Claim, LEASE_TIME, Leases, told};
 use covey_stripe::ops::{Answer, Lease, Op, Reply, Request};
 use covey_wire::List;
@@ -69,14 +70,63 @@ impl LeaseTable {
 impl Meta {
     pub(super) fn grant(&self, session: u64, op: &Op, reply: &Reply) -> u64 {
         let store = self.store_mut();
-        self.leases.grant(session, op, reply, |id| store.is_moving(id))
+        let grant = self.leases.grant(session, op, reply, |id| store.is_moving(id));
+        let mut leases = self.leases.leases.borrow_mut();
+        match (op, reply) {
+            (Op::Create { access, .. }, Reply::Created { inode, created: true })
+                if access & access::ALONE != 0 && grant > 0 && inode.is_regular() =>
+            {
+                leases.leave_alone(session, inode.id);
+            }
+            (Op::Amend { id, last: true, .. }, _) => leases.open_to_all(session, *id),
+            _ => {}
+        }
+        grant
+    }
+
+    /// Takes out of an answer what it says beside what was asked of files that others are alone with.
+    pub(super) fn leave_out(&self, session: u64, reply: &mut Reply) {
+        let (leases, now) = (self.leases.leases.borrow(), task::now());
+        if !leases.is_any_alone() {
+            return;
+        }
+        let is_alone = |id| leases.is_alone_elsewhere(session, id, now);
+        if let Reply::Found { entries, contents, .. } = reply {
+            for entry in entries.0.iter_mut().filter(|entry| is_alone(entry.id)) {
+                entry.inode = None;
+            }
+            contents.0.retain(|content| !is_alone(content.id));
+        }
+    }
+
+    /// What a request takes back before it is applied: leases on what it changes, and the files that
+    /// it asks for and others are alone with.
+    fn taken_back(&self, session: u64, op: &Op) -> Result<Vec<Lease>> {
+        let mut taken = if may_change(op) { self.store_mut().changes(op)? } else { Vec::new() };
+        let (leases, now) = (self.leases.leases.borrow(), task::now());
+        if !leases.is_any_alone() {
+            return Ok(taken);
+        }
+        let alone: Vec<u64> = match op {
+            // Which files it will tell of is not known before.
+            Op::Readdir { plus: true, .. } => leases.alone_elsewhere(session, now).collect(),
+            _ => self.store_mut().asks_for(op)?,
+        };
+        let alone = alone.into_iter().filter(|&id| leases.is_alone_elsewhere(session, id, now));
+        taken.extend(alone.map(|id| Lease { id, place: false }));
+        Ok(taken)
     }
 
     /// Whether a request has to take leases back before it may be applied: see
     /// [`Meta::request_in_turn`].
     pub(super) fn must_claim(&self, request: &Request) -> bool {
-        let leases = self.leases.leases.borrow();
-        leases.concern_others(request.session, task::now()) && may_change(&request.op)
+        let (leases, now) = (self.leases.leases.borrow(), task::now());
+        match &request.op {
+            // Whoever waits for the file waits for this.
+            Op::Amend { id, .. } if leases.is_alone(request.session, *id, now) => false,
+            op if may_change(op) => leases.concern_others(request.session, now),
+            _ => leases.is_any_alone() && leases.concern_others(request.session, now),
+        }
     }
 
     /// Applies a request when nobody else remembers what it changes: at once where nobody does now,
@@ -87,8 +137,8 @@ impl Meta {
         request: Request,
     ) -> Outcome<Answer> {
         let mut claims = Claims::begin(self, request.session);
-        let changes = self.store_mut().changes(&request.op);
-        match changes.map(|changes| claims.add(&changes)) {
+        let taken = self.taken_back(request.session, &request.op);
+        match taken.map(|changes| claims.add(&changes)) {
             Err(error) => Outcome::Now(Err(error)),
             Ok(false) => {
                 let outcome = self.request(request);
@@ -122,8 +172,8 @@ impl Meta {
         loop {
             self.store_is_here().await;
             // The names may lead elsewhere by now.
-            let changes = self.store_mut().changes(op)?;
-            if !claims.add(&changes) {
+            let taken = self.taken_back(claims.session(), op)?;
+            if !claims.add(&taken) {
                 return Ok(());
             }
             claims.wait().await;
@@ -180,6 +230,10 @@ impl Claims {
             table.to_tell.notify_waiters();
         }
         waits
+    }
+
+    fn session(&self) -> u64 {
+        self.claim.as_ref().map_or(0, Claim::session)
     }
 
     async fn wait(&self) {

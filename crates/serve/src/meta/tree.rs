@@ -212,7 +212,8 @@ impl Tree for MetaServer {
 
     fn getattr(&self, _: &Rc<User>, node: &Node) -> Outcome<Attr> {
         // Blocks are the data servers' to count.
-        let attr = |inode| Attr { blksize: 4096, ..attr(&Stat { inode, blocks: 0 }) };
+        let attr =
+            |inode| Attr { blksize: 4096, ..attr(&Stat { inode, blocks: 0, is_foretold: false }) };
         self.inode(id_of(node)).map(attr).into()
     }
 

@@ -129,6 +129,9 @@ impl Lab {
         if node == meta.node && meta.disk.is_damaged() {
             self.power_lost(node);
         }
+        if node == meta.node {
+            self.roles.borrow().iter().for_each(|(_, role)| role.meta_started());
+        }
         self.cluster.boot(node);
     }
 

@@ -22,7 +22,7 @@ pub mod roles;
 use cluster::Cluster;
 use covey_io::sim::{Rng, Sim};
 use covey_io::task;
-use covey_stripe::client::{Fs, Options, Taken, access};
+use covey_stripe::client::{Caching, Fs, Options, Taken, access};
 use covey_stripe::distribution;
 use covey_stripe::ops::{ROOT, StripingHint};
 use covey_wire::List;
@@ -31,6 +31,7 @@ use lab::Lab;
 use roles::appends::{Appends, Log};
 use roles::files::{Files, Shared};
 use roles::locks::{Locks, Table};
+use roles::makers::Makers;
 use roles::moves::Moves;
 use roles::orphans::Orphans;
 use roles::private_names::PrivateNames;
@@ -176,8 +177,14 @@ fn boot_client(lab: &Rc<Lab>, client: usize) {
 
 /// A client that has got in, however long that takes.
 pub async fn connect(name: &str) -> Fs {
+    connect_as(name, Caching::Nothing, false).await
+}
+
+/// The same, with what it may remember and say late.
+pub async fn connect_as(name: &str, caching: Caching, delegations: bool) -> Fs {
     loop {
-        let options = Options { name: name.to_owned(), ..Options::default() };
+        let name = name.to_owned();
+        let options = Options { name, caching, delegations, ..Options::default() };
         match Fs::connect(Arc::new(net::SimNet), "meta", options).await {
             Ok(fs) => return fs,
             Err(_) => task::sleep(Duration::from_millis(200)).await,
@@ -222,6 +229,7 @@ async fn set_up(lab: &Rc<Lab>, fs: &Fs) {
     let log = Log::new(file("log").await);
     let table = Table::new(file("locked").await);
     let orphans = dir("orphans").await;
+    let (makers, made) = (dir("made").await, Rc::default());
     let board = Board::new(dir("board").await, vec![file("m0").await, file("m1").await]);
     for client in 0..lab.cluster.clients.len() {
         let mut roles: Vec<Rc<dyn Role>> = Vec::new();
@@ -251,6 +259,11 @@ async fn set_up(lab: &Rc<Lab>, fs: &Fs) {
             let left = Cell::new(3 + lab.below(8));
             let (doubts, numbers) = (Cell::new(0), Cell::new(0));
             roles.push(Rc::new(Orphans { client, dir: orphans, left, doubts, numbers }));
+        }
+        if lab.chance(500) {
+            let (made, left) = (Rc::clone(&made), Cell::new(30 + lab.below(100)));
+            let (numbers, doubts) = (Cell::new(0), Cell::new(0));
+            roles.push(Rc::new(Makers { client, dir: makers, left, numbers, doubts, made }));
         }
         lab.roles.borrow_mut().extend(roles.into_iter().map(|role| (client, role)));
     }

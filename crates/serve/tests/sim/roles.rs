@@ -4,6 +4,7 @@
 pub mod appends;
 pub mod files;
 pub mod locks;
+pub mod makers;
 pub mod moves;
 pub mod orphans;
 pub mod private_names;
@@ -30,6 +31,8 @@ pub trait Role {
     fn is_done(&self) -> bool;
     /// A server has lost its power: the metadata server or an I/O server.
     fn power_lost(&self, _is_meta: bool) {}
+    /// The metadata server's process has started anew.
+    fn meta_started(&self) {}
     /// The client's machine is gone, and what it was doing with it.
     fn client_lost(&self) {}
     /// The client's session may have ended, and its locks with it.

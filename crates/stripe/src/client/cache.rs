@@ -337,7 +337,11 @@ impl State {
                     self.learn_content(lease, inode.id, data);
                 }
             }
-            (Op::WriteInline { pieces: List(pieces), data, .. }, Reply::Node { inode }) => {
+            (
+                Op::WriteInline { pieces: List(pieces), data, .. }
+                | Op::Amend { pieces: List(pieces), data, .. },
+                Reply::Node { inode },
+            ) => {
                 self.learn_own(lease, scope, inode);
                 // Written as a whole, by nobody else at the same time.
                 let is_whole = pieces.len() == 1 && pieces[0].offset == 0;

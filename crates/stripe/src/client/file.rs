@@ -349,6 +349,7 @@ impl OpenFile {
     /// Tells the metadata server of written content it has not heard of. Afterwards the file has
     /// another version than before what was written.
     pub async fn flush(&self, fs: &Shared) -> Result<()> {
+        fs.session.finish(self.id).await?;
         self.give_back(fs).await;
         self.tell_dense(fs).await;
         let told = self.lock().told.clone();

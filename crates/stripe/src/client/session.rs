@@ -7,28 +7,32 @@
 //! anything else ([`memory`]).
 
 mod handover;
+mod late;
 mod leases;
 mod memory;
+mod wire;
 
 use super::beside::{Asker, beside};
-use super::cache::Cache;
+use super::cache::{Cache, Sent};
 use super::link::{Link, Start};
 use super::{BoxFuture, Error, Net, Options, Result};
 use crate::meta::{access, may};
-use crate::ops::{Answer, Caller, Id, Inode, Op, RangeLock, Reply, Request};
+use crate::ops::{Answer, Caller, Id, InlinePiece, Inode, Op, RangeLock, Reply, Request};
 use covey_ninep::client::{Call, CallError, Conn};
 use covey_ninep::message::Message;
 use covey_ninep::tree::{self, Errno};
 use covey_wire::{Field, Name, Payload, Reader};
 use futures_util::future::select;
 pub use handover::{Handover, Held};
+use late::Late;
 pub use leases::Forget;
 use leases::{Listening, OnTheWay};
 use memory::Memory;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use wire::Wire;
 
 /// The fid of the metadata tree's root on every connection.
 const ROOT_FID: u32 = 0;
@@ -49,6 +53,8 @@ pub struct Session {
     dead_after: Duration,
     memory: Arc<Memory>,
     cache: Arc<Cache>,
+    wire: Arc<Wire>,
+    late: Arc<Late>,
     listening: Listening,
     /// Somebody is about to say what needs no answer.
     tells: AtomicBool,
@@ -62,13 +68,15 @@ struct Task {
     change: Option<Change>,
     /// Who waits, when dropping the future is not how the wait ends.
     asker: Option<Asker>,
+    /// What the cache was told of it before it is sent.
+    begun: Option<Sent>,
     /// How often it was sent.
     sent: u32,
 }
 
 impl Task {
     fn new(caller: Caller, op: Op, change: Option<Change>, asker: Option<Asker>) -> Task {
-        Task { caller, op, change, asker, sent: 0 }
+        Task { caller, op, change, asker, begun: None, sent: 0 }
     }
 
     /// Whether the server may have done it although it has failed here: an answer was lost.
@@ -99,6 +107,9 @@ pub struct Place {
 struct Answered {
     reply: Reply,
     greetings: u64,
+    /// The number of the lease that came with it, and when it was asked for.
+    grant: u64,
+    asked: Instant,
 }
 
 impl Session {
@@ -120,9 +131,15 @@ impl Session {
         };
         let dead_after = options.dead_after;
         let cache = Arc::new(Cache::new(options.caching));
+        let delegations = options.delegations;
         let link = Link::new(net.clone(), server, "/meta", options, Some(Box::new(greet)));
+        let wire = Wire { link, net, memory, cache };
+        let (link, net, memory, cache) =
+            (wire.link.clone(), wire.net.clone(), wire.memory.clone(), wire.cache.clone());
+        let wire = Arc::new(wire);
+        let late = Late::new(wire.clone(), delegations);
         let (listening, tells) = Default::default();
-        Session { link, net, dead_after, memory, cache, listening, tells }
+        Session { link, net, dead_after, memory, cache, wire, late, listening, tells }
     }
 
     /// What is remembered under leases.
@@ -189,6 +206,9 @@ impl Session {
     /// whether it was answered. The server may do it later than it answers what was asked after it,
     /// so nothing of what it changes is remembered until then.
     pub fn tell(&self, caller: &Caller, op: Op) -> Option<BoxFuture<bool>> {
+        if self.late.has_to_say_before(&op) {
+            return None;
+        }
         let conn = self.link.conn_now()?;
         let (request, _) = self.memory.request(0, caller, op);
         let sent = self.cache.sending(&request.op, self.net.now());
@@ -225,6 +245,7 @@ impl Session {
     /// Ends the session, and gives all leases back, so that nobody waits for their end. A server that
     /// does not hear it forgets the session after its grace.
     pub async fn bye(&self) {
+        self.late.settle_all().await;
         self.cache.close();
         if self.link.conn_now().is_some() {
             let nobody = Caller::default();
@@ -250,6 +271,7 @@ impl Session {
             let mut task = Task::new(caller, op, change, Some(asker));
             loop {
                 let answered = session.send(&mut task).await?;
+                session.late.learn(&task.op, &answered);
                 let id = match &answered.reply {
                     Reply::Node { inode }
                     | Reply::Created { inode, .. }
@@ -308,6 +330,34 @@ impl Session {
             session.tells.store(false, Ordering::Release);
             session.say_opens();
         }));
+    }
+
+    /// The bit of an access with which a file is created that is to be written, to be alone with it.
+    pub fn access_alone(&self, access: u8) -> u8 {
+        if access & access::WRITE != 0 { self.late.access() } else { 0 }
+    }
+
+    /// Sets attributes late, if that may be: the inode that comes of it, but for its times.
+    pub fn set_late(&self, caller: &Caller, op: &Op) -> Option<Inode> {
+        let &Op::Setattr { id, mask, mode, uid, gid, atime, mtime, .. } = op else { return None };
+        self.late.set(caller, id, late::Set { mask, mode, uid, gid, atime, mtime })
+    }
+
+    /// Writes late what lies with the inode, if that may be.
+    pub fn write_late(
+        &self,
+        caller: &Caller,
+        id: Id,
+        (epoch, end, hole): (u32, u64, bool),
+        piece: InlinePiece,
+        data: &[u8],
+    ) -> bool {
+        self.late.write(caller, id, late::Write { epoch, end, hole, piece }, data)
+    }
+
+    /// Says all that was done late to a file, which is closed or synced; whether all of that was done.
+    pub async fn finish(&self, id: Id) -> Result<()> {
+        self.late.finish(id).await
     }
 
     /// Takes a lock. Given up, by dropping the future too, it is not held afterwards.
@@ -405,41 +455,10 @@ impl Session {
         self.net.spawn(Box::pin(settle(Arc::downgrade(self), self.net.clone(), task, reserve)));
     }
 
+    /// Sends a request, after what has to be said before it.
     async fn send(&self, task: &mut Task) -> Result<Answered> {
-        let started = self.link.now();
-        loop {
-            let (_, conn) = self.link.conn(started).await?;
-            // What was sent may be done: it goes on to its end, or an append would leave a hole.
-            if task.sent == 0 && task.asker.as_ref().is_some_and(Asker::is_gone) {
-                return Err(Error::because(Errno::EINTR, "nobody waits for it"));
-            }
-            if task.op.minds_opens() && !self.memory.say_opens(&conn) && !conn.is_lost() {
-                let what = "too many requests are on their way";
-                return Err(Error::because(Errno::EAGAIN, what));
-            }
-            self.memory.pay(&conn);
-            let seq = task.change.as_ref().map_or(0, |change| change.seq);
-            let (request, greetings) = self.memory.request(seq, &task.caller, task.op.clone());
-            if let Some(change) = &mut task.change {
-                change.note_sent(request.session)?;
-            }
-            task.sent += 1;
-            let way = OnTheWay::new(&self.cache, &request.op, self.net.now());
-            match call(&conn, &request).await {
-                Ok(Answer { reply: Reply::Error { code, reason }, .. }) => {
-                    return Err(Error::because(code, reason.lossy().into_owned()));
-                }
-                Ok(answer) => {
-                    way.arrived(&request.op, &answer, self.net.now());
-                    return Ok(Answered { reply: answer.reply, greetings });
-                }
-                Err(CallError::Lost(why)) if self.link.is_over(started) => {
-                    return Err(self.link.lost(why));
-                }
-                Err(CallError::Lost(_)) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        self.late.before(&task.op).await;
+        self.wire.send(task).await
     }
 }
 

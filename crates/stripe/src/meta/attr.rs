@@ -71,6 +71,52 @@ impl<K: Kv> Store<K> {
         Ok(if awaits_cut { Applied::AfterCut { id, epoch, reply } } else { Applied::Reply(reply) })
     }
 
+    /// Content and attributes in one. What could refuse the attributes does so before anything is written.
+    pub(super) fn amend(&mut self, request: &Request) -> Result<Applied, Fault> {
+        let &Op::Amend {
+            id,
+            epoch,
+            end,
+            hole,
+            ref pieces,
+            ref data,
+            mask,
+            mode,
+            uid,
+            gid,
+            atime,
+            mtime,
+            ..
+        } = &request.op
+        else {
+            return refuse(Errno::EINVAL, "no amendment");
+        };
+        let asked = Asked { mask, mode, uid, gid, atime, mtime };
+        let inode = self.stored(id)?.inode;
+        let is_given_away =
+            (asked.has(set::UID) && uid != inode.uid) || (asked.has(set::GID) && gid != inode.gid);
+        if is_given_away || asked.has(set::SIZE | set::SIZE_OF_OPEN) {
+            return refuse(
+                Errno::EINVAL,
+                format!("an amendment of file {id} changes its size or owner"),
+            );
+        }
+        check_owner(&request.caller, &inode, &asked)?;
+        check_mode(&request.caller, &inode, &asked)?;
+        check_times(&request.caller, &inode, &asked)?;
+        let as_op = |op: Op| Request { op, ..request.clone() };
+        let written = if pieces.0.is_empty() {
+            node(inode)
+        } else {
+            let (pieces, data) = (pieces.clone(), data.clone());
+            self.write_inline(&as_op(Op::WriteInline { id, epoch, end, hole, pieces, data }))?
+        };
+        if mask == 0 {
+            return Ok(written);
+        }
+        self.setattr(&as_op(Op::Setattr { id, mask, mode, uid, gid, size: 0, atime, mtime }))
+    }
+
     /// What chown(2) asks that names neither owner nor group: as with any other, the power of a
     /// set-user-ID program goes.
     fn chown_to_nobody_else(

@@ -15,6 +15,9 @@
 //! Grants and revocations carry numbers of one count, so that a holder can tell an answer that was
 //! on its way while the lease was taken back: its number is below the revocation's.
 //!
+//! A session that has just made a file may be *alone* with it: then others are not told of the file
+//! either before that is taken back, and the session may say late what it did to it.
+//!
 //! All of this is volatile. After a start nobody knows who holds what: changes wait until every
 //! lease from before is over.
 
@@ -22,7 +25,7 @@ mod scope;
 
 pub use scope::told;
 
-use crate::ops::Lease;
+use crate::ops::{Id, Lease};
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -53,6 +56,8 @@ pub struct Leases {
     listeners: HashMap<u64, Listener>,
     /// How much each session holds, for the common case that there is only one.
     holders: HashMap<u64, usize>,
+    /// Files with the session that is alone with them, for as long as it holds their leases.
+    alone: HashMap<Id, u64>,
     /// Claims begun so far, and how many of them are under way.
     turns: u64,
     claims: usize,
@@ -91,6 +96,13 @@ pub struct Claim {
     turn: u64,
 }
 
+impl Claim {
+    /// Whose operation takes them back.
+    pub fn session(&self) -> u64 {
+        self.session
+    }
+}
+
 impl Leases {
     /// No leases. `boot` counts the server's starts; `quiet_until` is set when there may be leases
     /// from before this one.
@@ -102,6 +114,7 @@ impl Leases {
             ends: VecDeque::new(),
             listeners: HashMap::new(),
             holders: HashMap::new(),
+            alone: HashMap::new(),
             turns: 0,
             claims: 0,
         }
@@ -135,6 +148,7 @@ impl Leases {
         for held in self.held.values_mut() {
             held.by.retain(|holder| holder.session != session);
         }
+        self.alone.retain(|_, holder| *holder != session);
         true
     }
 
@@ -170,12 +184,60 @@ impl Leases {
             self.ends.push_back((until, lease));
         }
         match held.by.iter_mut().find(|holder| holder.session == session) {
-            Some(holder) => holder.until = until,
+            Some(holder) => {
+                // One that was over has ended what went with it.
+                if holder.until <= now && self.alone.get(&lease.id) == Some(&session) {
+                    self.alone.remove(&lease.id);
+                }
+                holder.until = until;
+            }
             None => {
                 held.by.push(Holder { session, until, is_told: false });
                 *self.holders.entry(session).or_default() += 1;
             }
         }
+    }
+
+    /// The session has made this file, and was granted its lease: it is left alone with it until
+    /// somebody else asks for it, the lease is over, or [`Leases::open_to_all`].
+    pub fn leave_alone(&mut self, session: u64, id: Id) {
+        self.alone.insert(id, session);
+    }
+
+    /// The session has said all that it did to a file.
+    pub fn open_to_all(&mut self, session: u64, id: Id) {
+        if self.alone.get(&id) == Some(&session) {
+            self.alone.remove(&id);
+        }
+    }
+
+    /// Whether any session is alone with a file.
+    pub fn is_any_alone(&self) -> bool {
+        !self.alone.is_empty()
+    }
+
+    /// Whether a session is alone with a file. Then nobody else holds a lease on it, and what it does
+    /// to it needs no claim: those who wait for it wait for just that.
+    pub fn is_alone(&self, session: u64, id: Id, now: Instant) -> bool {
+        self.alone.get(&id) == Some(&session) && self.holds(session, id, now)
+    }
+
+    /// Files that sessions other than `session` are alone with.
+    pub fn alone_elsewhere(&self, session: u64, now: Instant) -> impl Iterator<Item = Id> {
+        let others = self.alone.iter().filter(move |(_, holder)| **holder != session);
+        others.filter(move |(id, holder)| self.holds(**holder, **id, now)).map(|(id, _)| *id)
+    }
+
+    /// Whether a session other than `session` is alone with a file.
+    pub fn is_alone_elsewhere(&self, session: u64, id: Id, now: Instant) -> bool {
+        let holder = self.alone.get(&id).filter(|holder| **holder != session);
+        holder.is_some_and(|holder| self.holds(*holder, id, now))
+    }
+
+    fn holds(&self, session: u64, id: Id, now: Instant) -> bool {
+        let held = self.held.get(&Lease { id, place: false });
+        let is_it = |holder: &Holder| holder.session == session && now < holder.until;
+        held.is_some_and(|held| held.by.iter().any(is_it))
     }
 
     /// Whether an operation of `session` that changes something has to ask, by a claim.
@@ -287,6 +349,9 @@ impl Leases {
         // One that was granted anew since is not what the session was told of.
         held.by.retain(|holder| holder.session != session || !holder.is_told);
         let gone = before - held.by.len();
+        if gone > 0 && !lease.place {
+            self.open_to_all(session, lease.id);
+        }
         (0..gone).for_each(|_| self.uncount(session));
     }
 
@@ -315,6 +380,9 @@ impl Leases {
             match held.end(now) {
                 None => drop(self.held.remove(&lease)),
                 Some(end) => self.ends.push_back((end, lease)),
+            }
+            if !lease.place {
+                gone.iter().for_each(|session| self.open_to_all(*session, lease.id));
             }
             gone.into_iter().for_each(|session| self.uncount(session));
         }

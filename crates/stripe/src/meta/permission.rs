@@ -31,6 +31,9 @@ pub mod access {
     pub const EXECUTE: u8 = 1;
     pub const BOTH: u8 = READ | WRITE;
     pub const NONE: u8 = 0;
+    /// With Create: if it makes the file, nobody else is told of that before the maker has said what
+    /// it did to it ([`crate::meta::lease::Leases::leave_alone`]).
+    pub const ALONE: u8 = 8;
 }
 
 impl Inode {

@@ -227,3 +227,49 @@ fn more_leases_than_a_list_may_hold_are_taken_back_in_several_messages() {
     assert_eq!(told, all);
     assert!(!scene.waits(&claim));
 }
+
+#[test]
+fn who_is_alone_with_a_file_is_asked_before_anybody_is_told_of_it() {
+    let mut scene = Scene { leases: Leases::new(1, None), now: Instant::now() };
+    let file = Lease { id: 7, place: false };
+    scene.leases.listen(1, 0);
+    assert!(scene.leases.grant(1, &[file], scene.now) > 0);
+    scene.leases.leave_alone(1, 7);
+    assert!(scene.leases.is_alone(1, 7, scene.now));
+    assert!(scene.leases.is_alone_elsewhere(2, 7, scene.now));
+    assert!(!scene.leases.is_alone_elsewhere(1, 7, scene.now));
+    assert_eq!(scene.leases.alone_elsewhere(2, scene.now).collect::<Vec<_>>(), [7]);
+
+    let mut claim = scene.leases.begin_claim(2);
+    assert!(scene.leases.add(&mut claim, &[file], scene.now));
+    let (number, _) = scene.leases.take_revocation(1).expect("it is told");
+    // Until it has answered it may still say what it did, and nobody else is told either.
+    assert!(scene.leases.is_alone(1, 7, scene.now));
+    assert!(scene.leases.is_alone_elsewhere(3, 7, scene.now));
+    assert!(scene.leases.listen(1, number));
+    assert!(scene.leases.in_the_way(&claim, scene.now).is_none());
+    assert!(!scene.leases.is_alone(1, 7, scene.now));
+    assert!(!scene.leases.is_alone_elsewhere(3, 7, scene.now));
+    scene.leases.end_claim(claim, scene.now);
+}
+
+#[test]
+fn nobody_is_alone_with_a_file_for_longer_than_its_lease() {
+    let mut scene = Scene { leases: Leases::new(1, None), now: Instant::now() };
+    let file = Lease { id: 7, place: false };
+    scene.leases.listen(1, 0);
+    scene.leases.grant(1, &[file], scene.now);
+    scene.leases.leave_alone(1, 7);
+    scene.now += LEASE_TIME * 2;
+    assert!(!scene.leases.is_alone(1, 7, scene.now));
+    assert!(!scene.leases.is_alone_elsewhere(2, 7, scene.now));
+    // A lease that is granted anew does not bring it back.
+    scene.leases.grant(1, &[file], scene.now);
+    assert!(!scene.leases.is_alone(1, 7, scene.now));
+    scene.leases.leave_alone(1, 7);
+    scene.leases.open_to_all(1, 7);
+    assert!(!scene.leases.is_any_alone());
+    scene.leases.leave_alone(1, 7);
+    scene.leases.end_session(1);
+    assert!(!scene.leases.is_any_alone());
+}

@@ -1,6 +1,7 @@
 //! Content that lies with its inode.
 
 use crate::lab::*;
+use covey_ninep::tree::Errno;
 use covey_stripe::distribution::{INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX};
 use covey_stripe::meta::{Applied, Work, access};
 use covey_stripe::ops::*;
@@ -276,4 +277,48 @@ fn opening_checks_permission_and_follows_no_link() {
     assert_eq!(inline(lab.reply(session, open(file.id, &[], read))).1, b"abc");
     // Who does not open to read is not given the content.
     assert_eq!(inline(lab.reply(session, open(file.id, &[], write))).1, b"");
+}
+
+fn amend(id: Id, data: &[u8], mask: u32) -> Op {
+    let piece = InlinePiece { offset: 0, bytes: data.len() as u32 };
+    let pieces = List(if data.is_empty() { vec![] } else { vec![piece] });
+    let (data, end) = (data.to_vec().into(), piece.end());
+    let (epoch, hole, mode, uid, gid) = (0, false, 0o640, 0, 0);
+    let (atime, mtime, last) = (3, 4, true);
+    Op::Amend { id, epoch, end, hole, pieces, data, mask, mode, uid, gid, atime, mtime, last }
+}
+
+#[test]
+fn an_amendment_writes_and_sets_what_a_write_and_a_change_of_attributes_would() {
+    let mut lab = lab();
+    let id = lab.file("f").id;
+    let mask = set::MODE | set::UID | set::GID | set::ATIME | set::MTIME;
+    let inode = node(lab.reply(0, amend(id, b"content", mask)));
+    assert_eq!((inode.size, inode.mode & 0o7777), (7, 0o640));
+    assert_eq!((inode.atime, inode.mtime), (3, 4));
+    assert_eq!(read(&mut lab, id), b"content");
+    let inode = node(lab.reply(0, amend(id, b"", set::MTIME)));
+    assert_eq!((inode.size, inode.mtime), (7, 4));
+    check_replay(&mut lab);
+}
+
+#[test]
+fn an_amendment_that_is_refused_writes_nothing() {
+    let mut lab = lab();
+    let id = lab.file("f").id;
+    let before = lab.stat(id);
+    for mask in [set::SIZE, set::MODE | set::SIZE_OF_OPEN] {
+        assert_eq!(lab.code(0, amend(id, b"content", mask)), Errno::EINVAL);
+    }
+    // Somebody else's.
+    lab.caller = user(1000, &[1000]);
+    assert_eq!(lab.code(0, amend(id, b"content", set::MODE)), Errno::EPERM);
+    lab.caller = root();
+    let mut given_away = amend(id, b"content", set::UID);
+    if let Op::Amend { uid, .. } = &mut given_away {
+        *uid = 1000;
+    }
+    assert_eq!(lab.code(0, given_away), Errno::EINVAL);
+    assert_eq!(lab.stat(id), before);
+    check_replay(&mut lab);
 }

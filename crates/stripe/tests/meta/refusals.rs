@@ -61,6 +61,29 @@ const REFUSALS: &[Row] = &[
     ("the target has {length} bytes, limit is {TARGET_BYTES_MAX}", Errno::ENAMETOOLONG, |lab| {
         symlink(lab, &"x".repeat(4096))
     }),
+    ("an amendment of file {id} changes its size or owner", Errno::EINVAL, |lab| {
+        let id = lab.file("f").id;
+        let (epoch, end, hole, pieces, data) = (0, 0, false, List(vec![]), vec![].into());
+        let (mask, mode, uid, gid, atime, mtime, last) = (set::UID, 0, 7, 0, 0, 0, true);
+        lab.reply(
+            0,
+            Op::Amend {
+                id,
+                epoch,
+                end,
+                hole,
+                pieces,
+                data,
+                mask,
+                mode,
+                uid,
+                gid,
+                atime,
+                mtime,
+                last,
+            },
+        )
+    }),
     ("only root makes devices", Errno::EPERM, |lab| {
         open_root(lab);
         lab.reply(0, create(ROOT, "c", mode::CHARACTER | 0o644))
@@ -434,6 +457,7 @@ const ELSEWHERE: &[(&str, &str)] =
 
 /// Refusals that no request can bring about: each is behind a match that its caller has made.
 const UNREACHABLE: &[&str] = &[
+    "no amendment",
     "file {id} is on no I/O server",
     "no attributes",
     "not a setxattr",

@@ -83,6 +83,13 @@ impl OpenFile {
         mut pieces: Vec<InlinePiece>,
         mut data: Bytes,
     ) -> Result<()> {
+        if let ([piece], true) = (&pieces[..], growth.end <= self.inline_bytes()) {
+            let said = (epoch, growth.end, growth.hole);
+            if fs.session.write_late(&self.writer(), self.id, said, *piece, &data) {
+                self.lock().is_told = true;
+                return Ok(());
+            }
+        }
         loop {
             let most = data_bytes_max(fs) as usize;
             let count = fitting(&mut pieces, most);

@@ -106,6 +106,7 @@ impl Session {
     /// heard by then, unless the server is away; the session goes on here as well if there is no other
     /// program after all.
     pub async fn hand_over(self: &Arc<Self>) -> Handover {
+        self.late.settle_all().await;
         if let Some(conn) = self.link.conn_now() {
             self.memory.say_opens(&conn);
             let nobody = Caller::default();

@@ -87,6 +87,7 @@ impl Session {
             link: self.link.clone(),
             memory: self.memory.clone(),
             cache: self.cache.clone(),
+            late: self.late.clone(),
             forget: self.listening.forget.clone(),
         };
         let net = self.net.clone();
@@ -109,6 +110,7 @@ struct Listener {
     link: Arc<Link>,
     memory: Arc<super::Memory>,
     cache: Arc<Cache>,
+    late: Arc<super::Late>,
     forget: Arc<OnceLock<Forget>>,
 }
 
@@ -122,6 +124,7 @@ impl Listener {
             match call(&conn, &request).await {
                 Ok(Answer { reply: Reply::Revoked { number, leases }, .. }) => {
                     self.cache.revoke(number, &leases.0);
+                    self.late.revoke(number, &leases.0).await;
                     // Before it is acknowledged: a file that is open here lives on.
                     while !self.memory.say_opens(&conn) && !conn.is_lost() {
                         self.net.sleep(TELL_AGAIN).await;

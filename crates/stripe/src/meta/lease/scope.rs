@@ -17,6 +17,33 @@ impl<K: Kv> Store<K> {
         Ok(changes)
     }
 
+    /// The files that an answer will tell of, as far as the request names them, where it changes
+    /// nothing: what a session that is alone with one of them did to it has to be said before.
+    pub fn asks_for(&self, op: &Op) -> Result<Vec<Id>, Errno> {
+        self.asked_for(op).map_err(Fault::into_errno)
+    }
+
+    fn asked_for(&self, op: &Op) -> Result<Vec<Id>, Fault> {
+        let (from, names) = match op {
+            Op::Getattr { id } | Op::Open { id, .. } | Op::ReadInline { id, .. } => {
+                return Ok(vec![*id]);
+            }
+            Op::Look { ids } => return Ok(ids.0.clone()),
+            Op::Lookup { parent, name, .. }
+            | Op::Create { parent, name, .. }
+            | Op::CreateWrite { parent, name, .. } => (*parent, std::slice::from_ref(name)),
+            Op::Walk { from, names } | Op::OpenRead { from, names, .. } => (*from, &names.0[..]),
+            _ => return Ok(Vec::new()),
+        };
+        let mut asked = vec![from];
+        for name in names {
+            let at = asked.last().copied().unwrap_or(from);
+            let Some(named) = self.named(at, name)? else { break };
+            asked.push(named.id);
+        }
+        Ok(asked)
+    }
+
     /// The directory in which an operation that is done has changed a name: whoever changes one
     /// most often changes the next one there.
     pub fn changed_dir(&self, op: &Op) -> Option<Inode> {
@@ -71,6 +98,7 @@ pub fn told(op: &Op, reply: &Reply) -> Vec<Lease> {
             | Op::Setattr { .. }
             | Op::Extend { .. }
             | Op::WriteInline { .. }
+            | Op::Amend { .. }
             | Op::Touch { .. }
             | Op::Fence { .. },
             Reply::Node { inode },

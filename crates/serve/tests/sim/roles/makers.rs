@@ -1,0 +1,215 @@
+//! Files that one client makes, writes and closes in one go, while others look at them: whatever it was
+//! told is done is what everybody else sees from then on.
+
+use super::{Role, Run, name, repeat, root};
+use crate::sim::connect_as;
+use crate::sim::history::Span;
+use crate::sim::lab::Lab;
+use covey_io::task;
+use covey_ninep::tree::SetAttr;
+use covey_stripe::client::{Caching, File, Fs, Taken, access};
+use covey_stripe::ops::{Id, Inode};
+use covey_wire::{Bytes, Payload};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// One who makes files, and looks at those of the others.
+pub struct Makers {
+    pub client: usize,
+    pub dir: Id,
+    pub left: Cell<u64>,
+    pub numbers: Cell<u64>,
+    pub doubts: Cell<u64>,
+    /// All files that anybody makes.
+    pub made: Rc<RefCell<Vec<Rc<Made>>>>,
+}
+
+/// A file, and what is known of it. Its size and its mode only grow.
+pub struct Made {
+    id: Id,
+    name: String,
+    /// What was acknowledged, and when.
+    done: RefCell<Vec<(Instant, u64, u32)>>,
+    looks: RefCell<Vec<(Span, u64, u32)>>,
+    /// It was closed without an error, and before its maker's lease could end.
+    is_whole: Cell<bool>,
+}
+
+/// Much less than a lease.
+const IN_ONE_GO: Duration = Duration::from_millis(500);
+const ENOENT: u32 = 2;
+const ESTALE: u32 = 116;
+
+impl Makers {
+    async fn make(&self, lab: &Lab, fs: &Fs) {
+        let number = self.numbers.replace(self.numbers.get() + 1);
+        let text = format!("made{}.{number}", self.client);
+        let (began, doubts) = (task::now(), self.doubts.get());
+        let who = root();
+        let path = name(&text);
+        let create = fs.create(&who, self.dir, &path, 0, Taken::Refuse, access::BOTH);
+        let created = lab.attempt(format!("create {text}"), create).await.1;
+        let Some((inode, file)) = created else { return };
+        let made = Made {
+            id: inode.id,
+            name: text.clone(),
+            done: RefCell::new(vec![(task::now(), 0, 0)]),
+            looks: RefCell::default(),
+            is_whole: Cell::new(false),
+        };
+        let made = Rc::new(made);
+        self.made.borrow_mut().push(made.clone());
+        let mut is_whole = true;
+        for _ in 0..1 + lab.below(6) {
+            is_whole &= self.change(lab, fs, &made, &file).await;
+        }
+        is_whole &= lab.attempt(format!("close {text}"), file.flush()).await.1.is_some();
+        let is_in_time = task::now().duration_since(began) < IN_ONE_GO;
+        made.is_whole.set(is_whole && is_in_time && doubts == self.doubts.get());
+    }
+
+    /// Whether it was done.
+    async fn change(&self, lab: &Lab, fs: &Fs, made: &Made, file: &File) -> bool {
+        let (_, size, mode) = *made.done.borrow().last().expect("it was made");
+        if lab.chance(300) {
+            lab.pause(Duration::from_millis(10)).await;
+        }
+        let done = if lab.chance(500) {
+            let length = 1 + lab.below(3000);
+            let bytes: Vec<u8> = (size..size + length).map(byte_at).collect();
+            let what = format!("{} write {size}+{length}", made.name);
+            let written = lab.attempt(what, file.write_at(size, Payload::from(bytes))).await;
+            written.1.map(|()| (size + length, mode))
+        } else {
+            let set = SetAttr { mode: Some(mode + 1), ..SetAttr::default() };
+            let who = root();
+            let what = format!("{} chmod {}", made.name, mode + 1);
+            let set = lab.attempt(what, fs.setattr(&who, made.id, set)).await;
+            set.1.map(|_| (size, mode + 1))
+        };
+        let Some((size, mode)) = done else { return false };
+        made.done.borrow_mut().push((task::now(), size, mode));
+        true
+    }
+
+    /// Looks at a file that was made lately, by anybody.
+    async fn look(&self, lab: &Lab, fs: &Fs) {
+        let made = {
+            let all = self.made.borrow();
+            let Some(back) = (!all.is_empty()).then(|| lab.below(all.len().min(3) as u64)) else {
+                return;
+            };
+            all[all.len() - 1 - back as usize].clone()
+        };
+        let what = format!("{} looked at by {}", made.name, self.client);
+        let (gone, doubts) = ([ENOENT, ESTALE], self.doubts.get());
+        let (who, path) = (root(), name(&made.name));
+        let looked = match lab.below(3) {
+            0 => lab.expect(what, &gone, fs.lookup(&who, self.dir, &path)).await,
+            1 => lab.expect(what, &gone, fs.inode(made.id)).await,
+            _ => {
+                let opened = async {
+                    let file = fs.open(&who, made.id, access::READ).await?;
+                    let data = file.read_at(0, 64 << 10).await?.into_bytes();
+                    Ok((data, fs.inode(made.id).await?))
+                };
+                let read = lab.expect(what, &gone, opened).await;
+                let is_sure = || doubts == self.doubts.get();
+                let checked = |(data, inode): (Bytes, Inode)| {
+                    if is_sure() { check_bytes(&data, inode) } else { inode }
+                };
+                read.map(|(span, read)| (span, read.map(checked)))
+            }
+        };
+        if let (Ok((span, Some(inode))), true) = (looked, doubts == self.doubts.get()) {
+            made.looks.borrow_mut().push((span, inode.size, inode.mode & 0o777));
+        }
+    }
+}
+
+/// Bytes never change, so what was read is what the file begins with.
+fn check_bytes(data: &[u8], inode: Inode) -> Inode {
+    let is_right = (0..).zip(data).all(|(at, byte)| *byte == byte_at(at));
+    assert!(is_right, "file {} holds {} bytes, not all of them right", inode.id, data.len());
+    Inode { size: inode.size.max(data.len() as u64), ..inode }
+}
+
+fn byte_at(offset: u64) -> u8 {
+    (offset % 251) as u8
+}
+
+impl Made {
+    fn check(&self) -> Result<(), String> {
+        if !self.is_whole.get() {
+            return Ok(());
+        }
+        for (span, size, mode) in self.looks.borrow().iter() {
+            let done = self.done.borrow();
+            let before = done.iter().rev().find(|(at, ..)| *at < span.began);
+            let &(_, least, least_mode) = before.unwrap_or(&done[0]);
+            if *size < least || *mode < least_mode {
+                let seen = format!("{size} bytes and mode {mode}");
+                return Err(format!("{seen} after {least} and {least_mode} were acknowledged"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Role for Makers {
+    fn run(self: Rc<Self>, lab: Rc<Lab>, fs: Fs) -> Run {
+        Box::pin(async move {
+            // A session of its own: what the other roles check knows nothing of leases.
+            let late = connect_as(&format!("maker{}", self.client), Caching::Leases, true).await;
+            let most = Duration::from_millis(300);
+            repeat(&lab, &self.left, most, async || match lab.below(10) {
+                0..4 => self.make(&lab, &late).await,
+                4..8 => self.look(&lab, &late).await,
+                _ => self.look(&lab, &fs).await,
+            })
+            .await;
+        })
+    }
+
+    fn is_done(&self) -> bool {
+        self.left.get() == 0
+    }
+
+    /// What was not synced may be gone, and come again as something else.
+    fn power_lost(&self, _: bool) {
+        self.doubts.set(self.doubts.get() + 1);
+        self.made.borrow_mut().clear();
+    }
+
+    /// One that has started does not know who was alone with a file.
+    fn meta_started(&self) {
+        self.power_lost(true);
+    }
+
+    fn client_lost(&self) {
+        self.doubts.set(self.doubts.get() + 1);
+    }
+
+    fn session_in_doubt(&self) {
+        self.doubts.set(self.doubts.get() + 1);
+    }
+
+    fn settle(self: Rc<Self>, lab: Rc<Lab>, fs: Fs) -> Run {
+        Box::pin(async move {
+            let all: Vec<Rc<Made>> = self.made.borrow_mut().drain(..).collect();
+            for made in all {
+                lab.check(&made.name, made.check());
+                if !made.is_whole.get() {
+                    continue;
+                }
+                let asked = lab.attempt(format!("{} at the end", made.name), fs.inode(made.id));
+                if let Some(inode) = asked.await.1 {
+                    let (_, size, mode) = *made.done.borrow().last().expect("it was made");
+                    let found = (inode.size, inode.mode & 0o777);
+                    assert_eq!(found, (size, mode), "{}: what was closed", made.name);
+                }
+            }
+        })
+    }
+}
