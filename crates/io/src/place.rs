@@ -35,6 +35,34 @@ pub enum Act {
     Leave,
 }
 
+/// How much a conversation was disturbed lately.
+#[derive(Debug, Default)]
+pub struct Disturbance {
+    level: u32,
+    /// Requests in turn, of which each [`CALM`] take something back.
+    calm: u32,
+}
+
+impl Disturbance {
+    /// A request came in turn.
+    pub fn in_turn(&mut self) {
+        self.calm = self.calm.wrapping_add(1);
+        if self.calm.is_multiple_of(CALM) {
+            self.level = self.level.saturating_sub(1);
+        }
+    }
+
+    /// Something has disturbed it. Whether that was once too often: then it begins anew.
+    pub fn grows(&mut self, weight: u32) -> bool {
+        self.level += weight;
+        let is_too_much = self.level >= DISTURBED_MAX;
+        if is_too_much {
+            self.level = 0;
+        }
+        is_too_much
+    }
+}
+
 /// The decision for one thread.
 #[derive(Debug)]
 pub struct Placement {
@@ -43,9 +71,7 @@ pub struct Placement {
     caller: Option<u64>,
     /// Requests since the state began.
     count: u32,
-    /// What disturbed the conversation lately, and the requests since that was counted down.
-    disturbed: u32,
-    calm: u32,
+    disturbance: Disturbance,
     /// When the window that is being measured began.
     since: Option<Instant>,
     /// How long the next rest is.
@@ -72,8 +98,7 @@ impl Default for Placement {
             state: State::Watching,
             caller: None,
             count: 0,
-            disturbed: 0,
-            calm: 0,
+            disturbance: Disturbance::default(),
             since: None,
             rest: REST_MIN,
             was_refused: false,
@@ -93,10 +118,7 @@ impl Placement {
             // The next one may run elsewhere.
             return if has_joined { Act::Follow } else { act };
         }
-        self.calm += 1;
-        if self.calm.is_multiple_of(CALM) {
-            self.disturbed = self.disturbed.saturating_sub(1);
-        }
+        self.disturbance.in_turn();
         self.count += 1;
         match self.state {
             State::Watching => self.watch(now),
@@ -122,11 +144,9 @@ impl Placement {
     }
 
     fn disturb(&mut self, weight: u32) -> Act {
-        self.disturbed += weight;
-        if self.disturbed < DISTURBED_MAX {
+        if !self.disturbance.grows(weight) {
             return Act::Stay;
         }
-        self.disturbed = 0;
         match self.state {
             State::Watching => self.begin(State::Watching),
             State::Resting(_) => {}

@@ -2,7 +2,7 @@
 
 use super::thread::{self, Bound};
 use super::{JOINED, at_start, count};
-use crate::place::{CALM, DISTURBED_MAX, LOOK};
+use crate::place::{CALM, Disturbance, LOOK};
 
 /// Joins a front that has joined its own caller, for as long as nobody else is served.
 pub struct Follower {
@@ -11,8 +11,7 @@ pub struct Follower {
     front: Option<i32>,
     /// Requests of this client since somebody else's.
     count: u32,
-    /// Others among the last ones.
-    disturbed: u32,
+    disturbance: Disturbance,
     moved: Option<Bound>,
 }
 
@@ -20,7 +19,8 @@ impl Follower {
     /// For the calling thread; None where there is nothing to choose.
     pub fn new() -> Option<Follower> {
         at_start()?;
-        Some(Follower { client: None, front: None, count: 0, disturbed: 0, moved: None })
+        let disturbance = Disturbance::default();
+        Some(Follower { client: None, front: None, count: 0, disturbance, moved: None })
     }
 
     /// A small request of a process on this machine came, and nobody else waits.
@@ -30,9 +30,7 @@ impl Follower {
             return self.part();
         }
         self.count = self.count.wrapping_add(1);
-        if self.count.is_multiple_of(CALM) {
-            self.disturbed = self.disturbed.saturating_sub(1);
-        }
+        self.disturbance.in_turn();
         // Of several I/O servers each is asked now and then only.
         let every = if self.moved.is_some() { LOOK } else { CALM };
         if self.count.is_multiple_of(every) {
@@ -53,14 +51,13 @@ impl Follower {
 
     /// A large request came, or one while another one waits: often, that is no conversation.
     pub fn crowd(&mut self) {
-        self.disturbed += 1;
-        if self.disturbed >= DISTURBED_MAX {
+        if self.disturbance.grows(1) {
             self.part();
         }
     }
 
     fn part(&mut self) {
-        (self.count, self.disturbed) = (0, 0);
+        (self.count, self.disturbance) = (0, Disturbance::default());
         self.leave();
     }
 
