@@ -48,11 +48,7 @@ const SETTLE_PAUSE: Duration = Duration::from_secs(1);
 
 /// A session on the metadata server.
 pub struct Session {
-    link: Arc<Link>,
-    net: Arc<dyn Net>,
     dead_after: Duration,
-    memory: Arc<Memory>,
-    cache: Arc<Cache>,
     wire: Arc<Wire>,
     late: Arc<Late>,
     listening: Listening,
@@ -133,23 +129,20 @@ impl Session {
         let cache = Arc::new(Cache::new(options.caching));
         let delegations = options.delegations;
         let link = Link::new(net.clone(), server, "/meta", options, Some(Box::new(greet)));
-        let wire = Wire { link, net, memory, cache };
-        let (link, net, memory, cache) =
-            (wire.link.clone(), wire.net.clone(), wire.memory.clone(), wire.cache.clone());
-        let wire = Arc::new(wire);
+        let wire = Arc::new(Wire { link, net, memory, cache });
         let late = Late::new(wire.clone(), delegations);
         let (listening, tells) = Default::default();
-        Session { link, net, dead_after, memory, cache, wire, late, listening, tells }
+        Session { dead_after, wire, late, listening, tells }
     }
 
     /// What is remembered under leases.
     pub fn cache(&self) -> &Cache {
-        &self.cache
+        &self.wire.cache
     }
 
     /// Attributes, as old as their lease at most.
     pub async fn inode(&self, id: Id) -> Result<Inode> {
-        if let Some(inode) = self.cache.inode(id, self.net.now()) {
+        if let Some(inode) = self.wire.cache.inode(id, self.wire.net.now()) {
             return Ok(inode);
         }
         match self.ask(&Caller::default(), Op::Getattr { id }).await? {
@@ -168,11 +161,11 @@ impl Session {
 
     /// One name.
     pub async fn lookup(&self, who: &Caller, parent: Id, name: &Name) -> Result<Inode> {
-        let now = self.net.now();
-        if let Some(known) = self.cache.lookup(who, parent, name, now) {
+        let now = self.wire.net.now();
+        if let Some(known) = self.wire.cache.lookup(who, parent, name, now) {
             return Ok(known?);
         }
-        let (ahead, content) = self.cache.ahead(parent, now);
+        let (ahead, content) = self.wire.cache.ahead(parent, now);
         match self.ask(who, Op::Lookup { parent, name: name.clone(), ahead, content }).await? {
             Reply::Found { inode, .. } => inode.ok_or_else(|| Errno::ENOENT.into()),
             other => Err(unexpected(&other)),
@@ -181,7 +174,7 @@ impl Session {
 
     /// Most bytes of a request's body.
     pub fn payload_max(&self) -> u32 {
-        self.link.payload_max()
+        self.wire.link.payload_max()
     }
 
     /// Asks without changing anything that has to be answered once only.
@@ -209,11 +202,11 @@ impl Session {
         if self.late.has_to_say_before(&op) {
             return None;
         }
-        let conn = self.link.conn_now()?;
-        let (request, _) = self.memory.request(0, caller, op);
-        let sent = self.cache.sending(&request.op, self.net.now());
+        let conn = self.wire.link.conn_now()?;
+        let (request, _) = self.wire.memory.request(0, caller, op);
+        let sent = self.wire.cache.sending(&request.op, self.wire.net.now());
         let answer = queue(&conn, &request);
-        let (cache, net) = (self.cache.clone(), self.net.clone());
+        let (cache, net) = (self.wire.cache.clone(), self.wire.net.clone());
         Some(Box::pin(async move {
             let way = OnTheWay::begun(&cache, sent);
             let Ok(answer) = answered(answer).await else { return false };
@@ -224,8 +217,8 @@ impl Session {
 
     /// Connects now, so that later calls find a session.
     pub async fn start(&self) -> Result<()> {
-        self.link.conn(self.link.now()).await.map(|_| ())?;
-        if self.cache.is_on() {
+        self.wire.link.conn(self.wire.link.now()).await.map(|_| ())?;
+        if self.wire.cache.is_on() {
             self.listen();
         }
         Ok(())
@@ -234,23 +227,23 @@ impl Session {
     /// A number that no other client has: no session of one start of the server has it, and starts are
     /// counted on its disk.
     pub fn unique(&self) -> u64 {
-        self.memory.unique()
+        self.wire.memory.unique()
     }
 
     /// Which start of the metadata server, and of its machine, this session was greeted by last.
     pub fn starts(&self) -> (u64, u64) {
-        self.memory.starts()
+        self.wire.memory.starts()
     }
 
     /// Ends the session, and gives all leases back, so that nobody waits for their end. A server that
     /// does not hear it forgets the session after its grace.
     pub async fn bye(&self) {
         self.late.settle_all().await;
-        self.cache.close();
-        if self.link.conn_now().is_some() {
+        self.wire.cache.close();
+        if self.wire.link.conn_now().is_some() {
             let nobody = Caller::default();
             let said = self.ask(&nobody, Op::Bye {});
-            select(pin!(said), self.net.sleep(self.dead_after)).await;
+            select(pin!(said), self.wire.net.sleep(self.dead_after)).await;
         }
     }
 
@@ -265,9 +258,9 @@ impl Session {
     /// The same with any operation that opens, and its reply.
     pub async fn open_with(self: &Arc<Self>, caller: &Caller, op: Op) -> Result<(Reply, Opened)> {
         let (session, caller) = (self.clone(), caller.clone());
-        beside(&*self.net, |asker| async move {
+        beside(&*self.wire.net, |asker| async move {
             let is_change = !matches!(op, Op::Open { .. } | Op::OpenRead { .. });
-            let change = is_change.then(|| Change::new(&session.memory));
+            let change = is_change.then(|| Change::new(&session.wire.memory));
             let mut task = Task::new(caller, op, change, Some(asker));
             loop {
                 let answered = session.send(&mut task).await?;
@@ -279,7 +272,7 @@ impl Session {
                     other => return Err(unexpected(other)),
                 };
                 // A greeting that has begun since did not tell of it: then it is asked for again.
-                if session.memory.opened(id, answered.greetings) {
+                if session.wire.memory.opened(id, answered.greetings) {
                     let opened = Opened { session: session.clone(), id, untold: None };
                     return Ok((answered.reply, opened));
                 }
@@ -296,14 +289,14 @@ impl Session {
         id: Id,
         wanted: u8,
     ) -> Option<(Inode, Opened)> {
-        let now = self.net.now();
-        self.cache.inode(id, now)?;
-        self.link.conn_now()?;
-        let untold = Some(self.memory.opened_untold(id));
+        let now = self.wire.net.now();
+        self.wire.cache.inode(id, now)?;
+        self.wire.link.conn_now()?;
+        let untold = Some(self.wire.memory.opened_untold(id));
         let opened = Opened { session: self.clone(), id, untold };
         // Looked at when it is counted: whoever takes the lease back from here on tells of it first.
-        let inode = self.cache.inode(id, now)?;
-        if self.cache.time_left(id, now).0 < OPEN_MARGIN || !may_open(caller, &inode, wanted) {
+        let inode = self.wire.cache.inode(id, now)?;
+        if self.wire.cache.time_left(id, now).0 < OPEN_MARGIN || !may_open(caller, &inode, wanted) {
             return None;
         }
         self.tell_soon();
@@ -311,8 +304,8 @@ impl Session {
     }
 
     fn say_opens(self: &Arc<Self>) {
-        if let Some(conn) = self.link.conn_now()
-            && !self.memory.say_opens(&conn)
+        if let Some(conn) = self.wire.link.conn_now()
+            && !self.wire.memory.say_opens(&conn)
         {
             self.tell_soon();
         }
@@ -323,8 +316,8 @@ impl Session {
         if self.tells.swap(true, Ordering::AcqRel) {
             return;
         }
-        let (session, pause) = (Arc::downgrade(self), self.net.sleep(TELL_PAUSE));
-        self.net.spawn(Box::pin(async move {
+        let (session, pause) = (Arc::downgrade(self), self.wire.net.sleep(TELL_PAUSE));
+        self.wire.net.spawn(Box::pin(async move {
             pause.await;
             let Some(session) = session.upgrade() else { return };
             session.tells.store(false, Ordering::Release);
@@ -367,9 +360,9 @@ impl Session {
         let mut task = Task::new(Caller::default(), op, None, None);
         loop {
             match self.send(&mut task).await {
-                Ok(answered) if self.memory.locked(id, &lock, answered.greetings) => break,
+                Ok(answered) if self.wire.memory.locked(id, &lock, answered.greetings) => break,
                 // A greeting that has begun since did not tell of it.
-                Ok(_) => self.memory.unlocked(id, &lock),
+                Ok(_) => self.wire.memory.unlocked(id, &lock),
                 Err(error) => {
                     if !error.is_away() {
                         claim.range = None;
@@ -384,7 +377,7 @@ impl Session {
 
     /// Gives back what the owner holds within the range, now or when the server is back.
     pub async fn unlock(self: &Arc<Self>, id: Id, lock: RangeLock) -> Result<()> {
-        self.memory.unlocked(id, &lock);
+        self.wire.memory.unlocked(id, &lock);
         let mut claim = Claim { session: self, id, range: Some(lock.clone()) };
         self.ask(&Caller::default(), Op::Unlock { id, lock }).await?;
         claim.range = None;
@@ -401,7 +394,7 @@ impl Session {
         asker: Asker,
     ) -> Result<Place> {
         let mut task = self.task(caller, Op::Reserve { id, length });
-        task.change.iter().try_for_each(|change| self.memory.reserves(change.seq))?;
+        task.change.iter().try_for_each(|change| self.wire.memory.reserves(change.seq))?;
         task.asker = Some(asker);
         match self.send(&mut task).await {
             Ok(Answered { reply: Reply::Offset { offset, epoch }, .. }) => {
@@ -436,7 +429,7 @@ impl Session {
     }
 
     fn task(&self, caller: &Caller, op: Op) -> Task {
-        Task::new(caller.clone(), op, Some(Change::new(&self.memory)), None)
+        Task::new(caller.clone(), op, Some(Change::new(&self.wire.memory)), None)
     }
 
     /// The place was the session's that reserved it, and is given up with it: another one's Commit
@@ -452,7 +445,12 @@ impl Session {
     /// Brings a Reserve or Commit to its end, however long the server is away or full. The number of a
     /// Commit's `reserve` stays open meanwhile.
     fn settle(self: &Arc<Self>, task: Task, reserve: Option<Change>) {
-        self.net.spawn(Box::pin(settle(Arc::downgrade(self), self.net.clone(), task, reserve)));
+        self.wire.net.spawn(Box::pin(settle(
+            Arc::downgrade(self),
+            self.wire.net.clone(),
+            task,
+            reserve,
+        )));
     }
 
     /// Sends a request, after what has to be said before it.
@@ -504,7 +502,7 @@ impl Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        match self.session.memory.released(self.id, self.untold) {
+        match self.session.wire.memory.released(self.id, self.untold) {
             0 => {}
             CLOSES_MAX.. => self.session.say_opens(),
             _ => self.session.tell_soon(),
@@ -523,10 +521,10 @@ impl Drop for Claim<'_> {
     fn drop(&mut self) {
         let Some(range) = self.range.take() else { return };
         let session = self.session;
-        session.memory.owe_unlocks(self.id, &range);
+        session.wire.memory.owe_unlocks(self.id, &range);
         // Queued before whatever the owner asks next.
-        if let Some(conn) = session.link.conn_now() {
-            session.memory.pay(&conn);
+        if let Some(conn) = session.wire.link.conn_now() {
+            session.wire.memory.pay(&conn);
         }
     }
 }

@@ -107,13 +107,13 @@ impl Session {
     /// program after all.
     pub async fn hand_over(self: &Arc<Self>) -> Handover {
         self.late.settle_all().await;
-        if let Some(conn) = self.link.conn_now() {
-            self.memory.say_opens(&conn);
+        if let Some(conn) = self.wire.link.conn_now() {
+            self.wire.memory.say_opens(&conn);
             let nobody = Caller::default();
             let heard = self.ask(&nobody, Op::Cluster {});
-            select(pin!(heard), self.net.sleep(self.dead_after)).await;
+            select(pin!(heard), self.wire.net.sleep(self.dead_after)).await;
         }
-        self.memory.hand_over()
+        self.wire.memory.hand_over()
     }
 
     /// The opens that a resumed session was begun with.

@@ -221,7 +221,7 @@ impl Late {
 
     /// Says what has to be said before an operation.
     pub async fn before(self: &Arc<Self>, op: &Op) {
-        if !self.has_to_say_before(op) {
+        if !self.is_on {
             return;
         }
         match concern(op) {

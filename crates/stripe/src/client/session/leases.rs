@@ -5,9 +5,8 @@
 //! here and wherever it was passed on ([`Forget`]).
 
 use super::{Answer, Session, call, unexpected};
+use crate::client::BoxFuture;
 use crate::client::cache::{Cache, Sent};
-use crate::client::link::Link;
-use crate::client::{BoxFuture, Net};
 use crate::ops::{Caller, Lease, Op, Reply};
 use covey_ninep::client::CallError;
 use covey_ninep::tree::Errno;
@@ -83,14 +82,11 @@ impl Session {
             return;
         }
         let listener = Listener {
-            net: self.net.clone(),
-            link: self.link.clone(),
-            memory: self.memory.clone(),
-            cache: self.cache.clone(),
+            wire: self.wire.clone(),
             late: self.late.clone(),
             forget: self.listening.forget.clone(),
         };
-        let net = self.net.clone();
+        let net = self.wire.net.clone();
         let listening = async move {
             loop {
                 if listener.listen_once().await.is_err() {
@@ -99,17 +95,14 @@ impl Session {
             }
         };
         let listening = Abortable::new(listening, registration);
-        self.net.spawn(Box::pin(async move {
+        self.wire.net.spawn(Box::pin(async move {
             let _ = listening.await;
         }));
     }
 }
 
 struct Listener {
-    net: Arc<dyn Net>,
-    link: Arc<Link>,
-    memory: Arc<super::Memory>,
-    cache: Arc<Cache>,
+    wire: Arc<super::Wire>,
     late: Arc<super::Late>,
     forget: Arc<OnceLock<Forget>>,
 }
@@ -117,17 +110,18 @@ struct Listener {
 impl Listener {
     /// Listens on one connection until it is lost.
     async fn listen_once(&self) -> Result<(), Errno> {
-        let (_, conn) = self.link.conn(self.link.now()).await?;
+        let (_, conn) = self.wire.link.conn(self.wire.link.now()).await?;
         let mut acked = 0;
         loop {
-            let (request, _) = self.memory.request(0, &Caller::default(), Op::Revokes { acked });
+            let (request, _) =
+                self.wire.memory.request(0, &Caller::default(), Op::Revokes { acked });
             match call(&conn, &request).await {
                 Ok(Answer { reply: Reply::Revoked { number, leases }, .. }) => {
-                    self.cache.revoke(number, &leases.0);
+                    self.wire.cache.revoke(number, &leases.0);
                     self.late.revoke(number, &leases.0).await;
                     // Before it is acknowledged: a file that is open here lives on.
-                    while !self.memory.say_opens(&conn) && !conn.is_lost() {
-                        self.net.sleep(TELL_AGAIN).await;
+                    while !self.wire.memory.say_opens(&conn) && !conn.is_lost() {
+                        self.wire.net.sleep(TELL_AGAIN).await;
                     }
                     if let Some(forget) = self.forget.get() {
                         forget(&leases.0).await;
