@@ -86,12 +86,11 @@ impl Meta {
 
     /// Takes out of an answer what it says beside what was asked of files that others are alone with.
     pub(super) fn leave_out(&self, session: u64, reply: &mut Reply) {
-        let (leases, now) = (self.leases.leases.borrow(), task::now());
-        if !leases.is_any_alone() {
-            return;
-        }
-        let is_alone = |id| leases.is_alone_elsewhere(session, id, now);
-        if let Reply::Found { entries, contents, .. } = reply {
+        let Reply::Found { entries, contents, .. } = reply else { return };
+        let leases = self.leases.leases.borrow();
+        if leases.is_any_alone() {
+            let now = task::now();
+            let is_alone = |id| leases.is_alone_elsewhere(session, id, now);
             for entry in entries.0.iter_mut().filter(|entry| is_alone(entry.id)) {
                 entry.inode = None;
             }
@@ -107,13 +106,15 @@ impl Meta {
         if !leases.is_any_alone() {
             return Ok(taken);
         }
-        let alone: Vec<u64> = match op {
+        let content = |id| Lease { id, place: false };
+        if matches!(op, Op::Readdir { plus: true, .. }) {
             // Which files it will tell of is not known before.
-            Op::Readdir { plus: true, .. } => leases.alone_elsewhere(session, now).collect(),
-            _ => self.store_mut().asks_for(op)?,
-        };
-        let alone = alone.into_iter().filter(|&id| leases.is_alone_elsewhere(session, id, now));
-        taken.extend(alone.map(|id| Lease { id, place: false }));
+            taken.extend(leases.alone_elsewhere(session, now).map(content));
+        } else {
+            let asked = self.store_mut().asks_for(op)?.into_iter();
+            let alone = asked.filter(|&id| leases.is_alone_elsewhere(session, id, now));
+            taken.extend(alone.map(content));
+        }
         Ok(taken)
     }
 

@@ -185,11 +185,11 @@ impl Leases {
         }
         match held.by.iter_mut().find(|holder| holder.session == session) {
             Some(holder) => {
+                let before = std::mem::replace(&mut holder.until, until);
                 // One that was over has ended what went with it.
-                if holder.until <= now && self.alone.get(&lease.id) == Some(&session) {
-                    self.alone.remove(&lease.id);
+                if before <= now {
+                    self.open_to_all(session, lease.id);
                 }
-                holder.until = until;
             }
             None => {
                 held.by.push(Holder { session, until, is_told: false });
@@ -224,8 +224,7 @@ impl Leases {
 
     /// Files that sessions other than `session` are alone with.
     pub fn alone_elsewhere(&self, session: u64, now: Instant) -> impl Iterator<Item = Id> {
-        let others = self.alone.iter().filter(move |(_, holder)| **holder != session);
-        others.filter(move |(id, holder)| self.holds(**holder, **id, now)).map(|(id, _)| *id)
+        self.alone.keys().copied().filter(move |&id| self.is_alone_elsewhere(session, id, now))
     }
 
     /// Whether a session other than `session` is alone with a file.
@@ -349,7 +348,7 @@ impl Leases {
         // One that was granted anew since is not what the session was told of.
         held.by.retain(|holder| holder.session != session || !holder.is_told);
         let gone = before - held.by.len();
-        if gone > 0 && !lease.place {
+        if gone > 0 {
             self.open_to_all(session, lease.id);
         }
         (0..gone).for_each(|_| self.uncount(session));
@@ -381,10 +380,10 @@ impl Leases {
                 None => drop(self.held.remove(&lease)),
                 Some(end) => self.ends.push_back((end, lease)),
             }
-            if !lease.place {
-                gone.iter().for_each(|session| self.open_to_all(*session, lease.id));
+            for session in gone {
+                self.open_to_all(session, lease.id);
+                self.uncount(session);
             }
-            gone.into_iter().for_each(|session| self.uncount(session));
         }
     }
 }
