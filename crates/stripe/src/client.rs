@@ -37,7 +37,7 @@ pub use moves::{Moved, Pace};
 pub use session::{Forget, Handover, Held, Opened};
 pub use small::{Created, Opening};
 pub use space::fallocate;
-pub use xattr::LAYOUT;
+pub use xattr::{CONSISTENCY, LAYOUT};
 
 pub use crate::error::{Away, Error, Result};
 pub use crate::meta::access;
@@ -119,6 +119,13 @@ pub struct Stat {
     /// It is what will come of a change that has yet to be sent. Its times are the server's to say: it is
     /// not to be remembered.
     pub is_foretold: bool,
+}
+
+impl Stat {
+    /// As it is now.
+    pub fn new(inode: Inode, blocks: u64) -> Stat {
+        Stat { inode, blocks, is_foretold: false }
+    }
 }
 
 /// What a page of a directory says of each entry.
@@ -295,7 +302,7 @@ impl Fs {
             _ if inode.mode & S_IFMT == S_IFREG => dense.next_multiple_of(8),
             _ => 0,
         };
-        Stat { inode, blocks, is_foretold: false }
+        Stat::new(inode, blocks)
     }
 
     /// Changes attributes.

@@ -5,6 +5,7 @@ use super::path::{Failures, Follow, is_kind, kind, shown, text};
 use super::{Context, tree};
 use crate::error::{Cannot, Error, Result};
 use crate::output::quote;
+use covey_stripe::client::CONSISTENCY;
 use covey_stripe::ops::{Consistency, Inode};
 use futures_util::FutureExt;
 use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
@@ -194,8 +195,6 @@ pub fn parse(text: &str) -> std::result::Result<Consistency, String> {
     })
 }
 
-/// Where mounts show a file's own mode.
-const CONSISTENCY: &str = "user.covey.consistency";
 /// No mode has a longer name.
 const NAME_BYTES_MAX: usize = 256;
 /// No mode of one's own.

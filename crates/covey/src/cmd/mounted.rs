@@ -216,7 +216,7 @@ fn stat(path: &Path, follow: Follow) -> io::Result<Stat> {
         has_xattrs: false,
         consistency: 0,
     };
-    Ok(Stat { inode, blocks: data.blocks(), is_foretold: false })
+    Ok(Stat::new(inode, data.blocks()))
 }
 
 fn entries(path: &Path) -> io::Result<Vec<(Name, Inode)>> {

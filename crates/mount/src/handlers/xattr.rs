@@ -10,6 +10,7 @@ use crate::abi::{Header, Pad, Text};
 use crate::files::Files;
 use crate::transport::Answer;
 use covey_ninep::tree::Errno;
+use covey_stripe::client::CONSISTENCY;
 use covey_stripe::ops::{Caller, Consistency, xattr};
 use covey_wire::{Bytes, Name};
 
@@ -17,7 +18,7 @@ impl<F: Files> Session<F> {
     /// `size` 0 asks for the length alone.
     pub(super) async fn getxattr(&self, header: &Header, name: Text, size: u32) -> Result<Answer> {
         let name = supported(name)?;
-        if name.as_bytes() == CONSISTENCY {
+        if name.as_bytes() == CONSISTENCY.as_bytes() {
             let own = self.files.stat(header.nodeid).await?.inode.consistency();
             let own = own.ok_or(Errno::ENODATA)?;
             return sized(Bytes::from_static(own.name().as_bytes()), size);
@@ -54,7 +55,7 @@ impl<F: Files> Session<F> {
             return Err(Errno::because(Errno::EIO, what));
         }
         let name = supported(Text(rest.into()))?;
-        if name.as_bytes() == CONSISTENCY {
+        if name.as_bytes() == CONSISTENCY.as_bytes() {
             let mode = std::str::from_utf8(&value).ok().and_then(Consistency::from_name);
             return self.set_consistency(header, Some(mode.ok_or(Errno::EINVAL)?), flags).await;
         }
@@ -67,7 +68,7 @@ impl<F: Files> Session<F> {
 
     pub(super) async fn removexattr(&self, header: &Header, name: Text) -> Result<Answer> {
         let name = supported(name)?;
-        if name.as_bytes() == CONSISTENCY {
+        if name.as_bytes() == CONSISTENCY.as_bytes() {
             return self.set_consistency(header, None, xattr::REPLACE).await;
         }
         let removing = async |who: &Caller| self.files.removexattr(who, header.nodeid, &name).await;
@@ -95,9 +96,6 @@ impl<F: Files> Session<F> {
         Ok(Answer::Done)
     }
 }
-
-/// A file's own consistency mode.
-const CONSISTENCY: &[u8] = b"user.covey.consistency";
 
 pub(crate) fn sized(value: Bytes, size: u32) -> Result<Answer> {
     if size == 0 {

@@ -277,7 +277,8 @@ impl State {
 
     fn stat(&mut self, id: Id) -> Result<Stat> {
         let inode = self.node(id)?.inode.clone();
-        Ok(Stat { blocks: inode.size.div_ceil(512), inode, is_foretold: false })
+        let blocks = inode.size.div_ceil(512);
+        Ok(Stat::new(inode, blocks))
     }
 }
 

@@ -212,8 +212,7 @@ impl Tree for MetaServer {
 
     fn getattr(&self, _: &Rc<User>, node: &Node) -> Outcome<Attr> {
         // Blocks are the data servers' to count.
-        let attr =
-            |inode| Attr { blksize: 4096, ..attr(&Stat { inode, blocks: 0, is_foretold: false }) };
+        let attr = |inode| Attr { blksize: 4096, ..attr(&Stat::new(inode, 0)) };
         self.inode(id_of(node)).map(attr).into()
     }
 

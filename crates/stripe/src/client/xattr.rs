@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// A file's layout as an attribute, in the words of [`wish`].
 pub const LAYOUT: &str = "user.covey.layout";
+/// A file's own consistency mode as an attribute, by the name of the mode. Mounts have it, not the servers.
+pub const CONSISTENCY: &str = "user.covey.consistency";
 /// Tries while the file is open, half a second in all.
 const CLOSE_TRIES: u32 = 25;
 const CLOSE_PAUSE: Duration = Duration::from_millis(20);
