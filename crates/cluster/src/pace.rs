@@ -80,12 +80,7 @@ struct Terms {
     marker: Option<String>,
 }
 
-static TERMS: Mutex<Terms> = Mutex::new(Terms {
-    window_bytes: WINDOW_BYTES,
-    windows: BTreeMap::new(),
-    speakers: BTreeSet::new(),
-    marker: None,
-});
+static TERMS: Mutex<Terms> = Mutex::new(Terms::new());
 
 fn terms() -> MutexGuard<'static, Terms> {
     TERMS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -100,6 +95,16 @@ fn mark_of(config: &Config) -> u8 {
 }
 
 impl Terms {
+    /// Nobody has said anything.
+    const fn new() -> Terms {
+        Terms {
+            window_bytes: WINDOW_BYTES,
+            windows: BTreeMap::new(),
+            speakers: BTreeSet::new(),
+            marker: None,
+        }
+    }
+
     fn window(&mut self, server: &str) -> Window {
         if let Some(known) = self.windows.get(server) {
             return known.clone();
@@ -374,12 +379,7 @@ mod tests {
             listen = ["unix!/run/covey/n1.sock"]
             store = "/var/lib/covey/n1""#;
         let config = crate::config::parse(text, std::path::Path::new("c")).unwrap();
-        let mut terms = Terms {
-            window_bytes: WINDOW_BYTES,
-            windows: BTreeMap::new(),
-            speakers: BTreeSet::new(),
-            marker: None,
-        };
+        let mut terms = Terms::new();
         let [one, other] = ["one", "other"].map(|server| terms.window(server));
         let bytes = || (one.bytes(), other.bytes());
         terms.obey("window 40000\ndscp 10\nreceiver 1 2 3", "one", || false);

@@ -44,7 +44,7 @@ pub fn kind_of(device: u64) -> Option<String> {
 
 /// The name of the cluster whose mount has this device number.
 pub fn cluster_of(device: u64) -> Option<String> {
-    let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let number = number_of(device);
     let mounts = covey_io::os::mount::mounts().ok()?;
     let here = mounts.iter().find(|mounted| mounted.device == number)?;
     cluster_name(here).map(str::to_owned)
@@ -66,8 +66,13 @@ fn cluster_name(mounted: &Mounted) -> Option<&str> {
     mounted.source.strip_prefix("covey:").filter(|_| is_ours)
 }
 
+/// A device number as the table of mounts has it.
+fn number_of(device: u64) -> String {
+    format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device))
+}
+
 fn kind_of_in(table: &str, device: u64) -> Option<String> {
-    let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let number = number_of(device);
     kind_on(table.lines().find(|line| line.split(' ').nth(2) == Some(&number))?)
 }
 
