@@ -485,14 +485,14 @@ operations! {
         /// volatile: down the names, then as Open, with up to `count` bytes of what lies with the
         /// inode; without names `from` itself
         53 OpenRead { from: u64, names: List<Name>, access: u8, count: u32 },
-        /// what the session did late to a file that it is alone with: writes as WriteInline (unless there are no pieces),
-        /// then sets attributes as Setattr, but no size and no other owner. `last`: from then on it is not alone with it
-        55 Amend { id: u64, epoch: u32, end: u64, hole: bool, pieces: List<InlinePiece>, data: Payload, mask: u32, mode: u32,
-                   uid: u32, gid: u32, atime: u64, mtime: u64, last: bool } [logged grows owner] content(id),
         /// creates a regular file (or, not exclusive, finds it), opens it, and writes what of `data`
         /// lies with the inode, when the file is new
         54 CreateWrite { parent: u64, name: Name, mode: u32, gid: u32, exclusive: bool, access: u8,
                          data: Payload } [logged grows] makes(parent name),
+        /// what the session did late to a file that it is alone with: writes as WriteInline (unless there are no pieces),
+        /// then sets attributes as Setattr, but no size and no other owner. `last`: from then on it is not alone with it
+        55 Amend { id: u64, epoch: u32, end: u64, hole: bool, pieces: List<InlinePiece>, data: Payload, mask: u32, mode: u32,
+                   uid: u32, gid: u32, atime: u64, mtime: u64, last: bool } [logged grows owner] content(id),
     }
 }
 
