@@ -386,8 +386,7 @@ fn a_session_has_several_connections_and_one_order() {
     let portal = portal(&toy);
     let ready = cdb(0, 0, 0);
     let mut first = Line::logged_in(&portal, &[("MaxConnections", "2")]);
-    let mut second = Line::new(&portal);
-    (second.cid, second.tsih) = (2, first.tsih);
+    let mut second = Line::beside(&portal, &first, 2);
     second.enter(&[]);
     assert_eq!(target(&portal).sessions()[0].connections(), 2);
     second.command_as(1, 11, flags::FINAL, ready, 0, &[]);
@@ -396,15 +395,13 @@ fn a_session_has_several_connections_and_one_order() {
     assert_eq!(first.status(2), 0);
     second.poll();
     assert_eq!(second.status(1), 0, "the one before it came on the other connection");
-    let mut third = Line::new(&portal);
-    (third.cid, third.tsih) = (3, first.tsih);
+    let mut third = Line::beside(&portal, &first, 3);
     assert_eq!(third.login(OPERATIONAL_TO_FULL, &names()).0, status::TOO_MANY_CONNECTIONS);
     let mut stranger = Line::new(&portal);
     (stranger.tsih, stranger.isid[5]) = (first.tsih, 1);
     assert_eq!(stranger.login(OPERATIONAL_TO_FULL, &names()).0, status::NO_SESSION);
     // The same connection again takes the place of the old one.
-    let mut again = Line::new(&portal);
-    (again.cid, again.tsih) = (2, first.tsih);
+    let mut again = Line::beside(&portal, &first, 2);
     again.enter(&[]);
     second.poll();
     assert!(second.end.is_some());
@@ -611,8 +608,7 @@ fn what_waited_for_its_turn_is_done_when_that_has_come() {
     let toy = Toy::new(64);
     let portal = portal(&toy);
     let mut first = Line::logged_in(&portal, &[("MaxConnections", "2")]);
-    let mut second = Line::new(&portal);
-    (second.cid, second.tsih) = (2, first.tsih);
+    let mut second = Line::beside(&portal, &first, 2);
     second.enter(&[]);
     let (write, bits) = (cdb(0x2a, 0, 32), flags::FINAL | flags::WRITE);
     let mut last = 0;

@@ -128,8 +128,7 @@ fn tasks_of_another_connection_of_the_session_are_aborted_there() {
     let toy = Toy::new(64);
     let portal = portal(&toy);
     let mut first = Line::logged_in(&portal, &[("MaxConnections", "2")]);
-    let mut second = Line::new(&portal);
-    (second.cid, second.tsih) = (2, first.tsih);
+    let mut second = Line::beside(&portal, &first, 2);
     second.enter(&[]);
     toy.state.lock().unwrap().is_slow = true;
     second.command_as(500, 10, flags::FINAL | flags::READ, cdb(0x28, 0, 1), 512, &[]);

@@ -2,8 +2,8 @@
 
 mod support;
 
-use covey_iscsi::scsi::{Config, Device, Function, Input, Nexus, Step, Unit, Units};
-use covey_iscsi::store::{Failure, Reply};
+use covey_iscsi::scsi::{Config, Device, Function, Input, Nexus, Step, Task, Unit, Units};
+use covey_iscsi::store::{Failure, Reply, Request};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -104,16 +104,22 @@ fn an_aborted_sync_leaves_its_news_to_the_next() {
     assert_eq!(bench.sense(&one, &FLUSH, &[], 0), (3, 0x0c00));
 }
 
+/// A write of one block, up to what it asks of the store.
+fn begin_write(bench: &Bench, by: &Nexus) -> (Task, Request) {
+    let (mut task, step) = bench.units.start(0, by, command(&WRITE, 512, 0));
+    let Step::Collect { .. } = step else { panic!("it takes its data") };
+    let Step::Store(write) = bench.units.next(&mut task, Input::Data(vec![1; 512].into())) else {
+        panic!("it writes")
+    };
+    (task, write)
+}
+
 /// A sync speaks for what was written when it began, and not for what is still on its way.
 #[test]
 fn a_write_that_a_sync_overtook_is_the_next_ones() {
     let bench = Bench::new();
     let (one, other) = (bench.visitor(1), bench.visitor(2));
-    let (mut task, step) = bench.units.start(0, &one, command(&WRITE, 512, 0));
-    let Step::Collect { .. } = step else { panic!("it takes its data") };
-    let Step::Store(write) = bench.units.next(&mut task, Input::Data(vec![1; 512].into())) else {
-        panic!("it writes")
-    };
+    let (mut task, write) = begin_write(&bench, &one);
     bench.good(&one, &FLUSH, &[], 0);
     let written = wait(bench.units.ask(&task, write));
     let Step::End(completion) = bench.units.next(&mut task, Input::Stored(written)) else {
@@ -188,11 +194,7 @@ fn a_cache_that_is_turned_off_is_brought_to_stable_storage_first() {
 fn a_write_that_meets_the_end_of_the_cache_lasts() {
     let bench = Bench::new();
     let (one, other) = (bench.visitor(1), bench.visitor(2));
-    let (mut task, step) = bench.units.start(0, &one, command(&WRITE, 512, 0));
-    let Step::Collect { .. } = step else { panic!("it takes its data") };
-    let Step::Store(write) = bench.units.next(&mut task, Input::Data(vec![1; 512].into())) else {
-        panic!("it writes")
-    };
+    let (mut task, write) = begin_write(&bench, &one);
     let (off, no) = select_cache(false);
     bench.good(&other, &off, &no, 0);
     let written = wait(bench.units.ask(&task, write));

@@ -1,6 +1,7 @@
 //! `covey dash`: its page, read as text and by a browser.
 
-use crate::site::{Running, as_stranger, http, http_of, serve, serve_by};
+use crate::site::{Running, http, http_of, serve, serve_by};
+use crate::support::command::as_stranger;
 use crate::support::{Cluster, command, has_program, run_within, skip, until};
 use serde_json::Value;
 use std::io::Write;

@@ -1,6 +1,7 @@
 //! `covey metrics`: the figures of a live cluster, by hand and by Debian's Prometheus.
 
-use crate::site::{Running, as_stranger, http, http_of, serve};
+use crate::site::{Running, http, http_of, serve};
+use crate::support::command::as_stranger;
 use crate::support::{Cluster, has_program, run, skip, until};
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -1,7 +1,5 @@
 //! Commands that show pages over HTTP, as their readers find them.
 
-pub use crate::support::command::as_stranger;
-
 use crate::support::{Cluster, command};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -301,6 +301,13 @@ impl Line {
         line
     }
 
+    /// Another connection of the session of `first`, which has yet to log in.
+    pub fn beside(portal: &Arc<Portal<Toy>>, first: &Line, cid: u16) -> Line {
+        let mut line = Line::new(portal);
+        (line.cid, line.tsih) = (cid, first.tsih);
+        line
+    }
+
     pub fn enter(&mut self, keys: &[(&str, &str)]) -> Text {
         let mut text = Text::default();
         text.push("InitiatorName", INITIATOR);

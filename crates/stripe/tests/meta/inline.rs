@@ -279,15 +279,6 @@ fn opening_checks_permission_and_follows_no_link() {
     assert_eq!(inline(lab.reply(session, open(file.id, &[], write))).1, b"");
 }
 
-fn amend(id: Id, data: &[u8], mask: u32) -> Op {
-    let piece = InlinePiece { offset: 0, bytes: data.len() as u32 };
-    let pieces = List(if data.is_empty() { vec![] } else { vec![piece] });
-    let (data, end) = (data.to_vec().into(), piece.end());
-    let (epoch, hole, mode, uid, gid) = (0, false, 0o640, 0, 0);
-    let (atime, mtime, last) = (3, 4, true);
-    Op::Amend { id, epoch, end, hole, pieces, data, mask, mode, uid, gid, atime, mtime, last }
-}
-
 #[test]
 fn an_amendment_writes_and_sets_what_a_write_and_a_change_of_attributes_would() {
     let mut lab = lab();

@@ -63,26 +63,10 @@ const REFUSALS: &[Row] = &[
     }),
     ("an amendment of file {id} changes its size or owner", Errno::EINVAL, |lab| {
         let id = lab.file("f").id;
-        let (epoch, end, hole, pieces, data) = (0, 0, false, List(vec![]), vec![].into());
-        let (mask, mode, uid, gid, atime, mtime, last) = (set::UID, 0, 7, 0, 0, 0, true);
-        lab.reply(
-            0,
-            Op::Amend {
-                id,
-                epoch,
-                end,
-                hole,
-                pieces,
-                data,
-                mask,
-                mode,
-                uid,
-                gid,
-                atime,
-                mtime,
-                last,
-            },
-        )
+        let mut op = amend(id, b"", set::UID);
+        let Op::Amend { uid, .. } = &mut op else { unreachable!() };
+        *uid = 7;
+        lab.reply(0, op)
     }),
     ("only root makes devices", Errno::EPERM, |lab| {
         open_root(lab);

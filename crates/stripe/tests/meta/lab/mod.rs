@@ -333,6 +333,16 @@ pub fn chmod(id: Id, mode: u32) -> Op {
     Attributes { mode, ..attributes(id, set::MODE) }.into()
 }
 
+/// Bytes at the beginning of a new file of root's, and some attributes.
+pub fn amend(id: Id, data: &[u8], mask: u32) -> Op {
+    let piece = InlinePiece { offset: 0, bytes: data.len() as u32 };
+    let pieces = List(if data.is_empty() { vec![] } else { vec![piece] });
+    let (data, end) = (data.to_vec().into(), piece.end());
+    let (epoch, hole, mode, uid, gid) = (0, false, 0o640, 0, 0);
+    let (atime, mtime, last) = (3, 4, true);
+    Op::Amend { id, epoch, end, hole, pieces, data, mask, mode, uid, gid, atime, mtime, last }
+}
+
 pub fn code(reply: &Reply) -> u32 {
     match reply {
         Reply::Error { code, .. } => *code,
