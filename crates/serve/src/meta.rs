@@ -25,6 +25,7 @@ use covey_io::os::clock;
 use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
 use covey_stripe::client::{Link, Net, Options, objects_link};
+use covey_stripe::meta::lease::LEASE_TIME;
 use covey_stripe::meta::{Applied, SessionInfo, Store, WaitId, Work};
 use covey_stripe::ops::{Answer, Caller, Nanos, Op, Reply, Request};
 use covey_wire::Name;
@@ -37,7 +38,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 pub use tree::{MetaServer, Node};
 
@@ -61,6 +62,8 @@ pub struct Meta {
     options: Options,
     sessions: RefCell<Sessions>,
     leases: LeaseTable,
+    /// After a loss of power nothing is told before: clients answer what was lost from what they remember.
+    silent_until: Option<Instant>,
     last_now: Cell<Nanos>,
     own_uid: u32,
     counters: Rc<MetaCounters>,
@@ -83,7 +86,9 @@ impl Meta {
         let options = Options { name: "metadata server".into(), ..Options::default() };
         let link = |server: &Name| objects_link(net.clone(), &server.lossy(), options.clone());
         let links: Vec<Arc<Link>> = store.servers().iter().map(link).collect();
-        let leases = LeaseTable::new(store.boot(), !store.sessions().is_empty());
+        let has_lost = store.has_lost_power();
+        // Sessions that were greeted last may be lost, too.
+        let leases = LeaseTable::new(store.boot(), has_lost || !store.sessions().is_empty());
         let meta = Rc::new(Meta {
             store: RefCell::new(Some(store)),
             store_back: Notify::new(),
@@ -99,6 +104,7 @@ impl Meta {
             options,
             sessions: RefCell::default(),
             leases,
+            silent_until: has_lost.then(|| task::now() + LEASE_TIME),
             last_now: Cell::new(0),
             own_uid: rustix::process::geteuid().as_raw(),
             counters,
@@ -165,9 +171,24 @@ impl Meta {
         Ok(())
     }
 
+    /// All clients of before this start have told what they have open, unless some were forgotten with the power.
+    fn opens_are_known(self: &Rc<Self>) {
+        let asked = {
+            let mut store = self.store_mut();
+            if store.has_lost_power() { Ok(()) } else { store.drop_orphans() }
+        };
+        self.do_work(asked);
+    }
+
     /// The store, which must be here: see `with_store`.
     fn store_mut(&self) -> RefMut<'_, Store<Rows>> {
         RefMut::map(self.store.borrow_mut(), |store| store.as_mut().expect("the store is here"))
+    }
+
+    /// How long nothing is told yet.
+    fn silence(&self) -> Option<Duration> {
+        let rest = self.silent_until?.saturating_duration_since(task::now());
+        (!rest.is_zero()).then_some(rest)
     }
 
     /// Whether the store is here and can take a change. Where the changes since the last checkpoint leave no room for

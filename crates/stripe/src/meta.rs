@@ -162,6 +162,9 @@ pub struct Store<K: Kv> {
     quotas: Option<owned::Quotas>,
     boot: u64,
     machine: u64,
+    has_lost_power: bool,
+    /// Clients of before this start may have files open of which nothing is known yet.
+    is_opens_grace: bool,
     sessions: Sessions,
     locks: Locks,
     /// Who waits, and for what.
@@ -248,6 +251,8 @@ impl<K: Kv> Store<K> {
             quotas,
             boot: boot + 1,
             machine: 0,
+            has_lost_power: false,
+            is_opens_grace: false,
             sessions: Sessions::default(),
             locks: Locks::default(),
             waits: BTreeMap::new(),
@@ -260,6 +265,7 @@ impl<K: Kv> Store<K> {
             census: None,
         };
         store.load_sessions().map_err(Fault::into_errno)?;
+        store.is_opens_grace = store.sessions.are_there();
         Ok(store)
     }
 
@@ -292,6 +298,7 @@ impl<K: Kv> Store<K> {
         self.replaying = true;
         let applied = self.apply(request);
         self.replaying = false;
+        self.is_opens_grace = self.sessions.are_there();
         self.work.clear();
         self.waits.clear();
         match applied {
@@ -327,7 +334,15 @@ impl<K: Kv> Store<K> {
         // A log that a failing disk has lost is a loss within one start of the machine, and clients are to
         // see another.
         self.machine = machine.wrapping_add(self.losses);
+        self.has_lost_power = lost_power;
+        // Sessions may be lost, too, with what they had open.
+        self.is_opens_grace |= lost_power;
         Ok(())
+    }
+
+    /// Whether this start is the first after a loss of power: clients may know what is not known here.
+    pub fn has_lost_power(&self) -> bool {
+        self.has_lost_power
     }
 
     /// Whether the I/O servers may hold bytes beyond the file's size that were within it once, and
@@ -394,7 +409,12 @@ impl<K: Kv> Store<K> {
             Op::AppendInline { id, data } => self.append_inline(request, *id, data),
             Op::CreateWrite { .. } => self.create_write(request),
             Op::Reserve { id, length } => self.reserve(request, *id, *length),
-            Op::Commit { id, offset, length } => self.commit(request, *id, *offset, *length),
+            Op::Commit { id, offset, length } => {
+                self.end_append(request, *id, (*offset, *length), None)
+            }
+            &Op::EndAppend { id, reserve, offset, length, hole } => {
+                self.end_append(request, id, (offset, length), Some((reserve, hole)))
+            }
             Op::SetStriping { id, hint } => self.set_striping(request, *id, hint),
             Op::SetConsistency { id, consistency } => {
                 self.set_consistency(request, *id, *consistency)

@@ -493,6 +493,10 @@ operations! {
         /// then sets attributes as Setattr, but no size and no other owner. `last`: from then on it is not alone with it
         55 Amend { id: u64, epoch: u32, end: u64, hole: bool, pieces: List<InlinePiece>, data: Payload, mask: u32, mode: u32,
                    uid: u32, gid: u32, atime: u64, mtime: u64, last: bool } [logged grows owner] content(id),
+        /// the append whose Reserve had the number `reserve` is done; answered when the size covers it (the wait is
+        /// volatile). `hole`: not all of it was written, so the file has a hole there. Commit, which clients of before
+        /// send, tells neither
+        56 EndAppend { id: u64, reserve: u64, offset: u64, length: u64, hole: bool } [logged] content(id),
     }
 }
 

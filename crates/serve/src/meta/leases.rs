@@ -25,8 +25,8 @@ pub struct LeaseTable {
 
 impl LeaseTable {
     /// After a start. Where clients may hold leases from before, changes wait until those are over.
-    pub fn new(boot: u64, has_sessions: bool) -> LeaseTable {
-        let quiet_until = has_sessions.then(|| task::now() + LEASE_TIME);
+    pub fn new(boot: u64, has_leases: bool) -> LeaseTable {
+        let quiet_until = has_leases.then(|| task::now() + LEASE_TIME);
         LeaseTable {
             leases: RefCell::new(Leases::new(boot, quiet_until)),
             given_back: Notify::new(),
@@ -101,7 +101,7 @@ impl Meta {
     /// What a request takes back before it is applied: leases on what it changes, and the files that
     /// it asks for and others are alone with.
     fn taken_back(&self, session: u64, op: &Op) -> Result<Vec<Lease>> {
-        let mut taken = if may_change(op) { self.store_mut().changes(op)? } else { Vec::new() };
+        let mut taken = if op.is_logged() { self.store_mut().changes(op)? } else { Vec::new() };
         let (leases, now) = (self.leases.leases.borrow(), task::now());
         if !leases.is_any_alone() {
             return Ok(taken);
@@ -125,7 +125,7 @@ impl Meta {
         match &request.op {
             // Whoever waits for the file waits for this.
             Op::Amend { id, .. } if leases.is_alone(request.session, *id, now) => false,
-            op if may_change(op) => leases.concern_others(request.session, now),
+            op if op.is_logged() => leases.concern_others(request.session, now),
             _ => leases.is_any_alone() && leases.concern_others(request.session, now),
         }
     }
@@ -142,7 +142,7 @@ impl Meta {
         match taken.map(|changes| claims.add(&changes)) {
             Err(error) => Outcome::Now(Err(error)),
             Ok(false) => {
-                let outcome = self.request(request);
+                let outcome = self.applied(connection, request);
                 drop(claims);
                 outcome
             }
@@ -153,12 +153,28 @@ impl Meta {
                     meta.take_back(&mut claims, &request.op).await?;
                     // Its client may have come back on another connection, and gone on without it.
                     meta.fence(&connection, &request)?;
+                    if let Op::Hello { session, .. } = request.op
+                        && meta.is_session_ending(session)
+                    {
+                        // Its end waits for this.
+                        drop(claims);
+                        meta.session_is_over(session).await;
+                        meta.store_is_here().await;
+                        return finish(meta.applied(&connection, request)).await;
+                    }
                     // Applied at once: the store is here.
-                    let outcome = meta.request(request);
+                    let outcome = meta.applied(&connection, request);
                     drop(claims);
                     finish(outcome).await
                 })
             }
+        }
+    }
+
+    fn applied(self: &Rc<Self>, connection: &Connection, request: Request) -> Outcome<Answer> {
+        match request.op {
+            Op::Hello { .. } => self.hello(connection, request),
+            _ => self.request(request),
         }
     }
 
@@ -256,9 +272,4 @@ impl Drop for Claims {
         table.leases.borrow_mut().end_claim(claim, task::now());
         table.given_back.notify_waiters();
     }
-}
-
-/// Whether an operation can change anything that clients remember.
-fn may_change(op: &Op) -> bool {
-    op.is_logged() && !matches!(op, Op::Hello { .. })
 }

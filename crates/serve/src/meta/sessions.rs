@@ -138,6 +138,8 @@ impl Meta {
             };
             if all_back {
                 self.end_lock_grace_after(TELL_LOCKS);
+                let meta = self.clone();
+                task::spawn(async move { meta.with_store(Meta::opens_are_known) });
             }
         }
     }

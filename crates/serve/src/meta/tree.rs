@@ -3,6 +3,7 @@
 use super::sessions::Connection;
 use super::{Meta, plain, watch};
 use crate::fs::{attr, qid};
+use covey_io::task;
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
     Attach, Attr, Data, Entry, Errno, Opened, Outcome, Read, Result, SetAttr, Statfs, Tree, User,
@@ -46,7 +47,7 @@ impl MetaServer {
         }
         let watched = self.watched(connection, &request.op);
         let outcome = match &request.op {
-            Op::Hello { .. } => self.0.hello(connection, connection.complete(request)),
+            Op::Hello { .. } => self.0.request_in_turn(connection, connection.complete(request)),
             Op::StillOpen { files } => connection.tell_open(&files.0).map(plain).into(),
             &Op::Revokes { acked } => self.0.revokes(connection, request.session, acked).map(plain),
             &Op::Recut { id, epoch } => self.0.recut(id, epoch).map(plain),
@@ -84,6 +85,7 @@ impl MetaServer {
     fn must_wait(&self, request: &Request) -> bool {
         let is_ending = |session| self.0.is_session_ending(session);
         !self.0.is_store_here()
+            || self.0.silence().is_some()
             || match request.op {
                 Op::Hello { session, .. } => is_ending(session),
                 Op::Lock { again: false, .. } => self.0.is_lock_grace(),
@@ -92,6 +94,9 @@ impl MetaServer {
     }
 
     async fn wait_for(&self, request: &Request) {
+        if let Some(rest) = self.0.silence() {
+            task::sleep(rest).await;
+        }
         self.0.store_is_here().await;
         match request.op {
             Op::Hello { session, .. } => self.0.session_is_over(session).await,
@@ -112,7 +117,7 @@ impl MetaServer {
             | Op::BeginMove { .. }
             | Op::Move { .. } => "log or I/O servers",
             Op::Lock { .. } | Op::Revokes { .. } => return None,
-            Op::Commit { .. } => "log or other appends",
+            Op::Commit { .. } | Op::EndAppend { .. } => "log or other appends",
             _ => "log",
         };
         let watched = self.0.watch.begin(op.number(), op.name(), Some(&connection.client));

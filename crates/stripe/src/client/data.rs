@@ -41,9 +41,15 @@ pub fn objects_link(net: Arc<dyn Net>, server: &str, options: Options) -> Arc<Li
 
 /// One operation on a data server's root.
 pub async fn data_call(link: &Arc<Link>, op: DataOp) -> Result<DataReply> {
+    data_call_met(link, op).await.map(|(reply, _)| reply)
+}
+
+/// The same, and the start of the server's machine that it was sent to.
+pub async fn data_call_met(link: &Arc<Link>, op: DataOp) -> Result<(DataReply, Option<Start>)> {
     let started = link.now();
     loop {
-        let (_, conn) = link.conn(started).await?;
+        let (generation, conn) = link.conn(started).await?;
+        let start = link.machine(generation);
         let body = Payload::from(op.encode());
         match conn.call(Message::Tcall { fid: 0, body }).await {
             Ok(Message::Rcall { body }) => {
@@ -53,7 +59,7 @@ pub async fn data_call(link: &Arc<Link>, op: DataOp) -> Result<DataReply> {
                     DataReply::Error { code, reason } => {
                         Err(Error::because(code, reason.lossy().into_owned()))
                     }
-                    other => Ok(other),
+                    other => Ok((other, start)),
                 };
             }
             Ok(other) => {

@@ -285,6 +285,7 @@ impl OpenFile {
         loop {
             self.meet_restart(fs).await?;
             self.check_ours()?;
+            let machine = self.lock().starts.1;
             let place = fs.session.reserve(&self.writer(), self.id, length, asker.clone()).await?;
             let (offset, epoch) = (place.offset, place.epoch);
             let written = async {
@@ -298,14 +299,18 @@ impl OpenFile {
             let written = written.await;
             // The reservation ends even when the data did not arrive, or later appends would wait. What is not
             // there is a hole: nobody may miss it as lost.
-            if written.is_err() {
-                self.leave_hole(fs, epoch).await;
+            let hole = written.is_err();
+            if hole {
+                self.makes_hole();
             }
-            let told = fs.session.commit(place).await;
+            let told = fs.session.commit(place, hole).await;
             match written.and(told) {
                 Ok(()) => {
                     self.wrote_ranges(epoch, [(offset, offset + length)].into_iter());
                     self.wrote(fs, epoch, offset + length, true);
+                    let mut state = self.lock();
+                    // Another act has met a loss of power meanwhile: the place may be lost with it.
+                    state.is_told_lost |= state.starts.1 != machine;
                     return Ok(offset);
                 }
                 Err(Error::Stale(_)) => {

@@ -412,11 +412,10 @@ impl Session {
         }
     }
 
-    /// Says that an append is written, or that it never will be.
-    pub async fn commit(self: &Arc<Self>, place: Place) -> Result<()> {
+    /// Says that an append is written, or that it never will be as a whole: that leaves a hole.
+    pub async fn commit(self: &Arc<Self>, place: Place, hole: bool) -> Result<()> {
         let Place { caller, id, offset, length, change: reserve, .. } = place;
-        let commit = Op::Commit { id, offset, length };
-        let mut task = self.commit_task(&caller, reserve.as_ref(), commit);
+        let mut task = self.commit_task(&caller, reserve.as_ref(), (id, offset, length), hole);
         match self.send(&mut task).await {
             Ok(_) => Ok(()),
             Err(error) => {
@@ -434,8 +433,16 @@ impl Session {
 
     /// The place was the session's that reserved it, and is given up with it: another one's Commit
     /// would be taken for one that was answered before.
-    fn commit_task(&self, caller: &Caller, reserve: Option<&Change>, commit: Op) -> Task {
-        let mut task = self.task(caller, commit);
+    fn commit_task(
+        &self,
+        caller: &Caller,
+        reserve: Option<&Change>,
+        (id, offset, length): (Id, u64, u64),
+        hole: bool,
+    ) -> Task {
+        let number = reserve.map_or(0, |change| change.seq);
+        let mut task =
+            self.task(caller, Op::EndAppend { id, reserve: number, offset, length, hole });
         if let (Some(change), Some(reserve)) = (&mut task.change, reserve) {
             change.sent_in = reserve.sent_in;
         }
@@ -460,7 +467,7 @@ impl Session {
     }
 }
 
-/// Asks again until there is an answer; a place that was reserved in vain is given back.
+/// Asks again until there is an answer; a place that was reserved in vain is given back, as a hole.
 async fn settle(
     session: Weak<Session>,
     net: Arc<dyn Net>,
@@ -477,8 +484,8 @@ async fn settle(
             (Ok(Answered { reply: Reply::Offset { offset, .. }, .. }), Op::Reserve { .. }) => {
                 let &Op::Reserve { id, length } = &task.op else { return };
                 reserve = task.change.take();
-                let commit = Op::Commit { id, offset, length };
-                task = session.commit_task(&task.caller, reserve.as_ref(), commit);
+                let place = (id, offset, length);
+                task = session.commit_task(&task.caller, reserve.as_ref(), place, true);
             }
             _ => return drop(reserve),
         }

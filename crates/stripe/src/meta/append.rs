@@ -9,7 +9,7 @@
 
 use super::attr::{check_end, must_be_regular};
 use super::fault::{Fault, refuse};
-use super::keys::{self, Reserved, Stored};
+use super::keys::{self, Reserved, Stored, mark};
 use super::names::changed;
 use super::{Applied, Awaited, Store, WaitId, done};
 use crate::kv::Kv;
@@ -54,14 +54,15 @@ impl<K: Kv> Store<K> {
         Ok(Applied::Reply(Reply::Offset { offset, epoch: stored.inode.epoch }))
     }
 
-    /// The data of an append is written. An append that is not known any more was answered before,
-    /// or cut since: either way it is done.
-    pub(super) fn commit(
+    /// The data of an append is written, or some of it never will be. An append that is not known any more was answered
+    /// before, or cut since: either way it is done. `told` is the number of its Reserve, and whether it leaves a hole: a
+    /// place that was cut away may be another append's since.
+    pub(super) fn end_append(
         &mut self,
         request: &Request,
         id: Id,
-        offset: u64,
-        length: u64,
+        (offset, length): (u64, u64),
+        told: Option<(u64, bool)>,
     ) -> Result<Applied, Fault> {
         self.must_be_live(request.session)?;
         let mut stored = self.stored(id)?;
@@ -69,11 +70,17 @@ impl<K: Kv> Store<K> {
         let end = offset.saturating_add(length);
         let mut reserved = self.reserved(id)?;
         let mine = reserved.iter_mut().find(|reserved| {
-            (reserved.offset, reserved.end, reserved.session) == (offset, end, request.session)
+            let is_told = told.is_none_or(|(reserve, _)| reserve == reserved.seq);
+            let place = (reserved.offset, reserved.end, reserved.session);
+            is_told && place == (offset, end, request.session)
         });
         let Some(mine) = mine else { return Ok(done()) };
         if !mine.done {
             mine.done = true;
+            if told.is_some_and(|(_, hole)| hole) {
+                stored.inode.sparse = true;
+                stored.marks |= mark::BEYOND | mark::PUNCHED;
+            }
             self.put_reserved(id, reserved)?;
             self.settle_appends(&mut stored)?;
             self.write_done(request, &mut stored)?;
@@ -107,8 +114,17 @@ impl<K: Kv> Store<K> {
 
     /// Files to which a session has appends under way.
     pub(super) fn appended_by(&self, session: u64) -> Result<Vec<Id>, Fault> {
+        self.appended(|one| one.session == session)
+    }
+
+    /// Files to which a session has appends that end when its client knows only of these Reserves.
+    pub(super) fn given_up_by(&self, session: u64, but: &[u64]) -> Result<Vec<Id>, Fault> {
+        self.appended(|one| is_given_up(one, session, but))
+    }
+
+    fn appended(&self, is_meant: impl Fn(&Reserved) -> bool) -> Result<Vec<Id>, Fault> {
         let rows = self.rows::<List<Reserved>>(b"a", b"a", usize::MAX)?;
-        let is_of = |row: &&(Vec<u8>, List<Reserved>)| row.1.0.iter().any(|r| r.session == session);
+        let is_of = |row: &&(Vec<u8>, List<Reserved>)| row.1.0.iter().any(&is_meant);
         rows.iter().filter(is_of).map(|(rest, _)| keys::number_of(rest)).collect()
     }
 
@@ -123,8 +139,7 @@ impl<K: Kv> Store<K> {
         for (rest, List(mut reserved)) in self.rows::<List<Reserved>>(b"a", b"a", usize::MAX)? {
             let id = keys::number_of(&rest)?;
             let before = reserved.len();
-            let is_over = |one: &Reserved| one.session == session && !but.contains(&one.seq);
-            reserved.retain(|reserved| reserved.done || !is_over(reserved));
+            reserved.retain(|reserved| !is_given_up(reserved, session, but));
             if reserved.len() == before {
                 continue;
             }
@@ -167,4 +182,9 @@ impl<K: Kv> Store<K> {
             self.put_row(&keys::appends(id), &List(reserved))
         }
     }
+}
+
+/// Whether an append ends without being written when its session goes on with these Reserves only.
+fn is_given_up(one: &Reserved, session: u64, but: &[u64]) -> bool {
+    !one.done && one.session == session && !but.contains(&one.seq)
 }

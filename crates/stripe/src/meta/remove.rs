@@ -79,6 +79,7 @@ impl<K: Kv> Store<K> {
     /// Asks, as work, for the end of every orphan that nobody has open. The server calls this once
     /// the grace after a start is over: by then all who live have said Hello.
     pub fn drop_orphans(&mut self) -> Result<(), Errno> {
+        self.is_opens_grace = false;
         for id in self.orphans().map_err(Fault::into_errno)? {
             self.drop_if_unused(id).map_err(Fault::into_errno)?;
         }
@@ -139,9 +140,11 @@ impl<K: Kv> Store<K> {
         Ok(())
     }
 
-    /// Asks for the end of an orphan that nobody has open. From then on nobody can open it.
+    /// Asks for the end of an orphan that nobody has open. From then on nobody can open it. After a start not all is known
+    /// to be open that is: [`Store::drop_orphans`] comes after that.
     pub(super) fn drop_if_unused(&mut self, id: Id) -> Result<(), Fault> {
-        if self.replaying || self.is_open(id) || self.dropping.contains(&id) {
+        if self.replaying || self.is_opens_grace || self.is_open(id) || self.dropping.contains(&id)
+        {
             return Ok(());
         }
         if self.is_orphan(id)? {

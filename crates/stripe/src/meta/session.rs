@@ -53,6 +53,10 @@ struct Moving {
 }
 
 impl Sessions {
+    pub(super) fn are_there(&self) -> bool {
+        !self.live.is_empty()
+    }
+
     pub(super) fn begin_move(&mut self, id: Id, epoch: u32, session: u64) {
         self.moving.insert(id, Moving { epoch, session });
     }

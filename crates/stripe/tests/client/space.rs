@@ -1,7 +1,7 @@
 //! Space within files, while others cut them.
 
 use crate::lab::*;
-use covey_ninep::tree::SetAttr;
+use covey_ninep::tree::{Errno, SetAttr};
 use covey_stripe::client::fallocate::{KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE};
 use covey_stripe::client::{File, Fs, Taken, access};
 use covey_stripe::ops::{Id, ROOT};
@@ -152,4 +152,26 @@ fn an_append_that_fails_leaves_a_hole_and_not_a_loss() {
     world.run(file.append(vec![3; 100].into())).unwrap();
     world.run(file.flush()).unwrap();
     assert!(is_sparse(&mut world, &other, &file));
+}
+
+#[test]
+fn a_hole_that_was_lost_with_the_power_is_told_by_the_next_fsync() {
+    let mut world = World::new(6);
+    let (one, two) = (world.client(true), world.client(true));
+    let (who, refuse) = (root(), Taken::Refuse);
+    let made = world.run(one.create(&who, ROOT, &name("f"), 0o644, refuse, access::BOTH));
+    // Opened while it has nothing: what others write is theirs to sync.
+    let file = made.unwrap().1;
+    let theirs = world.run(two.open(&who, file.id(), access::BOTH)).unwrap();
+    world.run(theirs.write_at(0, vec![7; 3 * STRIP].into())).unwrap();
+    world.run(theirs.fsync()).unwrap();
+    let hole = file.fallocate(&who, PUNCH_HOLE | KEEP_SIZE, 0, 3 * STRIP as u64);
+    world.run(hole).unwrap();
+    for server in 0..SERVERS {
+        world.data[server].losses.set(1);
+        world.cut_all(&data_name(server));
+    }
+    let told = world.run(file.fsync()).unwrap_err();
+    assert_eq!(told.code(), Errno::EIO, "{told}");
+    world.run(file.fsync()).unwrap();
 }

@@ -1,6 +1,7 @@
 //! Writes that end in the middle.
 
 use crate::lab::*;
+use crate::scenes::for_rounds;
 use covey_ninep::tree::Errno;
 use covey_stripe::client::{Net, Taken, access};
 use covey_stripe::ops::{Op, ROOT, Reply};
@@ -182,5 +183,35 @@ fn a_write_after_the_metadata_server_lost_sizes_tells_of_its_end() {
             panic!("no such file");
         };
         assert_eq!(inode.size, bytes as u64, "view: {is_view}");
+    }
+}
+
+/// Another act on the file may meet the new start first, and so take what the loss would be told by.
+#[test]
+fn an_append_across_a_loss_of_power_is_there_or_the_next_fsync_tells() {
+    let bytes = 3 * STRIP;
+    for rounds in 0..60 {
+        let mut world = World::new(9);
+        let fs = world.client(true);
+        let made =
+            world.run(fs.create(&root(), ROOT, &name("f"), 0o644, Taken::Refuse, access::BOTH));
+        let file = made.unwrap().1;
+        world.run(file.append(vec![7; 100].into())).unwrap();
+        world.run(file.fsync()).unwrap();
+        world.meta.checkpoint();
+        let mut append = Box::pin(file.append(vec![1; bytes].into()));
+        let done = world.run(for_rounds(rounds, append.as_mut()));
+        world.cut_all("meta");
+        world.meta.lose_power();
+        world.run(file.write_at(0, vec![7; 1].into())).unwrap();
+        let appended = match done {
+            Some(done) => done,
+            None => world.run(append),
+        };
+        if appended.is_ok() && world.run(file.fsync()).is_ok() {
+            let content = world.run(file.read_at(0, 1 << 20)).unwrap().into_bytes();
+            let ones = content.iter().filter(|byte| **byte == 1).count();
+            assert_eq!(ones, bytes, "after {rounds} rounds");
+        }
     }
 }

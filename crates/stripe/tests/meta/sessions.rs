@@ -212,6 +212,42 @@ fn after_a_restart_orphans_wait_for_those_who_come_back_to_them() {
 }
 
 #[test]
+fn after_a_restart_a_name_may_go_before_those_who_have_the_file_open_are_back() {
+    let mut lab = Lab::default();
+    let (session, _) = lab.hello(0, &[]);
+    let id = created(lab.reply(session, create_open(ROOT, "f", true))).id;
+    lab.crash();
+    // Nobody has said yet that it is open.
+    lab.unlink(ROOT, "f");
+    lab.serve();
+    assert_eq!(lab.hello(session, &[id]), (session, true));
+    lab.store.drop_orphans().unwrap();
+    lab.serve();
+    assert_eq!(lab.stat(id).nlink, 0);
+    lab.reply(session, Op::Release { id });
+    assert_eq!(lab.code(0, Op::Getattr { id }), Errno::ESTALE);
+}
+
+#[test]
+fn who_comes_back_without_an_append_takes_back_what_others_know_of_the_size() {
+    let mut lab = Lab::default();
+    let (session, _) = lab.hello(0, &[]);
+    let id = lab.file("f").id;
+    lab.send(session, 7, Op::Reserve { id, length: 10 });
+    let hello = |appends: &[u64]| Op::Hello {
+        session,
+        files: Default::default(),
+        appends: covey_wire::List(appends.to_vec()),
+        name: Name::EMPTY,
+    };
+    let content = Lease { id, place: false };
+    assert_eq!(lab.store.changes(&hello(&[])).unwrap(), [content]);
+    assert_eq!(lab.store.changes(&hello(&[7])).unwrap(), []);
+    lab.reply(0, hello(&[]));
+    assert_eq!(lab.store.changes(&hello(&[])).unwrap(), []);
+}
+
+#[test]
 fn an_orphan_whose_end_was_asked_for_is_not_opened_again() {
     let mut lab = Lab::default();
     let (session, _) = lab.hello(0, &[]);

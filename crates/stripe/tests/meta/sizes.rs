@@ -344,3 +344,49 @@ fn an_append_of_nothing_reserves_nothing() {
     assert_eq!(reserve(&mut lab, session, id, 1), 0);
     assert_eq!(lab.code(0, Op::Reserve { id, length: 1 }), Errno::ESTALE, "appends need a session");
 }
+
+/// The end of the append whose Reserve had this number.
+fn end_append(id: Id, reserve: u64, (offset, length): (u64, u64), hole: bool) -> Op {
+    Op::EndAppend { id, reserve, offset, length, hole }
+}
+
+#[test]
+fn the_end_of_an_append_that_was_cut_away_is_not_another_ones() {
+    let mut lab = Lab::default();
+    let id = lab.file("f").id;
+    let (session, _) = lab.hello(0, &[]);
+    lab.extend(id, 100);
+    let (first, second) = (1, 2);
+    lab.send(session, first, Op::Reserve { id, length: 50 });
+    lab.truncate(id, 60);
+    lab.extend(id, 100);
+    lab.send(session, second, Op::Reserve { id, length: 50 });
+    // The first thread finds that its place is gone, and says so.
+    let said = lab.send(session, 3, end_append(id, first, (100, 50), true));
+    assert!(matches!(said, Applied::Reply(DONE)), "{said:?}");
+    let inode = lab.stat(id);
+    assert_eq!((inode.size, inode.sparse), (100, false), "the second has written nothing yet");
+    let said = lab.send(session, 4, end_append(id, second, (100, 50), false));
+    assert!(matches!(said, Applied::Reply(DONE)), "{said:?}");
+    assert_eq!((lab.stat(id).size, lab.stat(id).sparse), (150, false));
+}
+
+#[test]
+fn an_append_that_failed_leaves_a_hole_whatever_the_epoch() {
+    let mut lab = Lab::default();
+    let id = lab.file("f").id;
+    let (session, _) = lab.hello(0, &[]);
+    lab.send(session, 1, Op::Reserve { id, length: 50 });
+    assert_eq!(node_after_cut(lab.send(0, 0, Op::Fence { id })).epoch, 1);
+    lab.send(session, 2, end_append(id, 1, (0, 50), true));
+    let inode = lab.stat(id);
+    assert_eq!((inode.size, inode.sparse), (50, true));
+    // Who has written all of it before takes no hole away.
+    lab.send(0, 0, Op::Dense { id, epoch: 1, size: 50 });
+    assert!(lab.stat(id).sparse);
+}
+
+fn node_after_cut(applied: Applied) -> Inode {
+    let Applied::AfterCut { reply, .. } = applied else { panic!("{applied:?}") };
+    node(reply)
+}

@@ -64,7 +64,7 @@ impl OpenFile {
     }
 
     /// A request that depends on what the server holds unsynced was answered on a connection.
-    fn note_machine(&self, slot: usize, start: Option<Start>) {
+    pub(super) fn note_machine(&self, slot: usize, start: Option<Start>) {
         let mut state = self.lock();
         let held = &mut state.slots[slot];
         // None: nobody could look in time, so the next answer tells.

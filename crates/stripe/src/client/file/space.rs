@@ -7,8 +7,9 @@
 use super::inline::Growth;
 use super::tries::Tries;
 use super::{Counted, Error, OpenFile};
+use crate::client::data::data_call_met;
 use crate::client::session::unexpected;
-use crate::client::{Result, Seek, Shared, data_call};
+use crate::client::{Result, Seek, Shared, Start};
 use crate::distribution::Distribution;
 use crate::objects::{DataOp, DataReply, Reshape};
 use crate::ops::{Caller, InlinePiece, Inode, Op, Reply};
@@ -92,14 +93,6 @@ impl OpenFile {
         }
     }
 
-    /// A place that was reserved is not written, or not as a whole.
-    pub(super) async fn leave_hole(&self, fs: &Shared, epoch: u32) {
-        self.makes_hole();
-        // Refused when the place was cut away. A server that is away for long marks the file itself, at the
-        // session's end.
-        let _ = self.mark(fs, &self.writer(), epoch, 0).await;
-    }
-
     /// A quota has refused the size that a write would have made: what it has left beyond the end on the I/O servers would
     /// take space that is nobody's. Others may be writing there, and are not refused: so it is cut by a new epoch, which
     /// has its price for them. Who goes on and on is cut once a second, and when the file is closed.
@@ -164,8 +157,12 @@ impl OpenFile {
         let (how, length) = (how as u8, to - from);
         let op = DataOp::Reshape { id: self.id, epoch, how, offset: from, length };
         match self.data_op(fs, slot, op).await? {
-            DataReply::Done {} => Ok(()),
-            other => Err(odd(&other)),
+            // What the server has not synced of it is lost with its power.
+            (DataReply::Done {}, start) => {
+                self.note_machine(slot, start);
+                Ok(())
+            }
+            (other, _) => Err(odd(&other)),
         }
     }
 
@@ -220,7 +217,8 @@ impl OpenFile {
     ) -> Result<Option<u64>> {
         let from = self.map.physical_size(slot, offset);
         let op = DataOp::Extent { id: self.id, epoch, offset: from };
-        let DataReply::Extent { data, hole: data_end } = self.data_op(fs, slot, op).await? else {
+        let (DataReply::Extent { data, hole: data_end }, _) = self.data_op(fs, slot, op).await?
+        else {
             return Err(odd(&DataReply::Done {}));
         };
         let physical = match hole {
@@ -244,9 +242,14 @@ impl OpenFile {
     }
 
     /// An operation of a data server; one that is alive but slow gets the time of a read.
-    async fn data_op(&self, fs: &Shared, slot: usize, op: DataOp) -> Result<DataReply> {
+    async fn data_op(
+        &self,
+        fs: &Shared,
+        slot: usize,
+        op: DataOp,
+    ) -> Result<(DataReply, Option<Start>)> {
         let link = &self.links[slot];
-        let asked = data_call(link, op);
+        let asked = data_call_met(link, op);
         let Some(time) = link.io_deadline() else { return asked.await };
         match select(pin!(asked), fs.net.sleep(time)).await {
             Either::Left((reply, _)) => reply,

@@ -13,11 +13,13 @@ pub(super) struct Tries<'a> {
     /// What the try under way was made with: the epoch, and most bytes in a message.
     epoch: u32,
     pub limit: u32,
+    /// And the start of the metadata server's machine.
+    machine: u64,
 }
 
 impl<'a> Tries<'a> {
     pub fn new(file: &'a OpenFile, fs: &'a Shared) -> Tries<'a> {
-        Tries { file, fs, started: fs.net.now(), epoch: 0, limit: 0 }
+        Tries { file, fs, started: fs.net.now(), epoch: 0, limit: 0, machine: 0 }
     }
 
     /// The size and the epoch to try with: those of a metadata server that has started anew, if it has.
@@ -28,6 +30,7 @@ impl<'a> Tries<'a> {
         self.limit = self.file.payload_max();
         let state = self.file.lock();
         self.epoch = state.epoch;
+        self.machine = state.starts.1;
         Ok((state.size, state.epoch))
     }
 
@@ -42,7 +45,10 @@ impl<'a> Tries<'a> {
                 self.file.was_refused(self.fs).await;
                 return Err(error);
             }
-            other => return other.map(Some),
+            Ok(done) if self.file.lock().starts.1 == self.machine => return Ok(Some(done)),
+            // Another act has met a loss of power meanwhile, and what this one relied on may be lost.
+            Ok(_) => {}
+            Err(error) => return Err(error),
         }
         Ok(None)
     }

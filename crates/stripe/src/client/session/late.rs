@@ -480,6 +480,7 @@ fn concern(op: &Op) -> Concern {
         | Op::Extend { id, .. }
         | Op::Reserve { id, .. }
         | Op::Commit { id, .. }
+        | Op::EndAppend { id, .. }
         | Op::SetStriping { id, .. }
         | Op::Touch { id }
         | Op::Dense { id, .. }

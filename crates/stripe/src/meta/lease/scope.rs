@@ -66,6 +66,11 @@ impl<K: Kv> Store<K> {
                 let ids = self.appended_by(*session)?;
                 changes.extend(ids.into_iter().map(content));
             }
+            // And over those that a client has given up that comes back.
+            Op::Hello { session, appends, .. } if *session != 0 => {
+                let ids = self.given_up_by(*session, &appends.0)?;
+                changes.extend(ids.into_iter().map(content));
+            }
             // What it repairs, and the root, where it puts what has lost its name.
             Op::Mend { finding } => {
                 changes.extend([content(finding.id), content(finding.parent), content(ROOT)]);

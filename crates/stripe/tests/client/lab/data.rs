@@ -21,6 +21,8 @@ pub struct Objects {
     pub view_bytes_max: Cell<usize>,
     /// Opened objects that were not clunked.
     pub fids: Cell<isize>,
+    /// How often its machine has lost its power. What that costs is the test's to say.
+    pub losses: Cell<u64>,
 }
 
 impl Objects {
@@ -186,7 +188,9 @@ impl Tree for DataServer {
 
     fn call(&self, _: &Rc<User>, _: &Node, body: Bytes) -> Outcome<Bytes> {
         let reply = match DataOp::decode(body) {
-            Ok(DataOp::Start { .. }) => DataReply::Start { machine: 1, age: u64::MAX },
+            Ok(DataOp::Start { .. }) => {
+                DataReply::Start { machine: 1 + self.0.losses.get(), age: u64::MAX }
+            }
             Ok(DataOp::Allocated { id }) => {
                 let objects = self.0.objects.borrow();
                 DataReply::Allocated { bytes: objects.get(&id).map_or(0, |o| o.1.len() as u64) }

@@ -82,10 +82,15 @@ impl Meta {
     }
 
     pub fn restart(&self) {
+        self.start(false);
+    }
+
+    fn start(&self, has_lost_power: bool) {
         let now = self.net.now_time();
         let mut state = self.state.borrow_mut();
         let mut store = Store::open(state.checkpoint.clone()).unwrap();
         state.logged.iter().for_each(|request| store.replay(request).unwrap());
+        store.opened_on(0, has_lost_power).unwrap();
         let cuts = store.pending_cuts((0, 0), usize::MAX).unwrap();
         let cut = |c: covey_stripe::meta::PendingCut| Cut {
             id: c.id,
@@ -109,7 +114,7 @@ impl Meta {
     /// Its machine loses power, and with it all that was logged since the last checkpoint.
     pub fn lose_power(&self) {
         self.state.borrow_mut().logged.clear();
-        self.restart();
+        self.start(true);
     }
 
     pub fn checkpoint(&self) {
