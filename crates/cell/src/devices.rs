@@ -33,6 +33,11 @@ pub const MAP: u32 = 1;
 
 /// The bytes of a file.
 pub trait Backing {
+    /// Which file it is, of those that [`Host::open`] opens.
+    fn number(&self) -> u64 {
+        0
+    }
+
     /// How many there are.
     fn size(&self) -> u64;
 

@@ -108,13 +108,14 @@ impl Files {
     }
 
     fn mapped(&self, path: &str, may_write: bool) -> Result<Rc<Region>> {
-        let key = (self.host.attr(path)?.qid.path, may_write);
+        // Asked each time: what somebody has open another one may not open any more.
+        let backing = self.host.open(path, may_write)?;
+        let key = (backing.number(), may_write);
         if let Some(region) = self.open.borrow().get(&key).and_then(Weak::upgrade) {
             region.refresh()?;
             return Ok(region);
         }
-        let region = Region::new(self.host.open(path, may_write)?, self.lines.clone());
-        let region = Rc::new(region);
+        let region = Rc::new(Region::new(backing, self.lines.clone()));
         let mut open = self.open.borrow_mut();
         open.retain(|_, region| region.strong_count() > 0);
         open.insert(key, Rc::downgrade(&region));

@@ -23,6 +23,8 @@ pub(crate) struct ToyHost {
     pub read_in: Cell<u32>,
     /// Nothing can be written any more.
     pub is_full: Rc<Cell<bool>>,
+    /// Its files may only be read from now on.
+    pub is_read_only: Cell<bool>,
 }
 
 pub(crate) struct Gate {
@@ -41,6 +43,10 @@ struct Part {
 }
 
 impl Backing for Part {
+    fn number(&self) -> u64 {
+        self.at
+    }
+
     fn size(&self) -> u64 {
         self.size.get()
     }
@@ -106,7 +112,10 @@ impl Host for ToyHost {
         Ok(self.part())
     }
 
-    fn open(&self, path: &str, _: bool) -> Result<Rc<dyn Backing>> {
+    fn open(&self, path: &str, may_write: bool) -> Result<Rc<dyn Backing>> {
+        if may_write && self.is_read_only.get() {
+            return Err(Errno::EACCES.into());
+        }
         if let Some(part) = self.parts.borrow().get(path).and_then(Weak::upgrade) {
             return Ok(part);
         }
@@ -176,9 +185,19 @@ pub(crate) fn toy(workers: u32) -> Toy {
     let (logged, files) = (RefCell::default(), RefCell::default());
     let gate = Rc::new(Gate { bell: Bell::default(), is_open: Cell::new(true) });
     let (memory_, read_in, parts) = (memory.clone(), Cell::new(0), RefCell::default());
-    let is_full = Rc::default();
-    let host =
-        Rc::new(ToyHost { memory: memory_, next, logged, files, parts, gate, read_in, is_full });
+    let (is_full, is_read_only) = (Rc::default(), Cell::new(false));
+    let host = ToyHost {
+        memory: memory_,
+        next,
+        logged,
+        files,
+        parts,
+        gate,
+        read_in,
+        is_full,
+        is_read_only,
+    };
+    let host = Rc::new(host);
     let headers = Rc::new(Headers::new(memory, workers, |rounds| rounds < 3));
     let pipes = Rc::new(Pipes::new(host.clone()));
     let names = Namespace::folder();
@@ -256,6 +275,62 @@ fn a_file_that_is_cut_by_who_writes_it_is_cut_for_who_reads_it_and_not_under_a_c
     let grown = Write::bytes(3, covey_wire::Bytes::from_static(b"longer than it was"));
     at_once(files.write(&user, &writer, grown).into_outcome().wait()).unwrap();
     assert_eq!(seen(), 21);
+}
+
+#[test]
+fn a_file_that_is_open_is_opened_again_only_by_who_still_may() {
+    let Toy { host, headers, .. } = toy(1);
+    host.files.borrow_mut().insert("/data".into(), b"as it was".to_vec());
+    let files = HostFiles::new(host.clone(), headers, Kind::Mapped);
+    let held = at_once(opening(&files, "data", 2)).unwrap();
+    host.is_read_only.set(true);
+    assert_eq!(at_once(opening(&files, "data", 2)).err().unwrap().code, Errno::EACCES);
+    at_once(opening(&files, "data", 0)).unwrap();
+    drop(held);
+}
+
+#[test]
+fn a_region_is_mapped_by_who_may_write_it_and_by_nobody_else() {
+    let Toy { host, headers, .. } = toy(1);
+    let memory = Memory::new(host, headers);
+    let user = |uid| Rc::new(User { uid, gid: uid, groups: vec![uid] });
+    let (root, owner, other) = (user(0), user(7), user(8));
+    let now = |outcome| match outcome {
+        Outcome::Now(Ok(value)) => value,
+        _ => panic!("it is answered at once"),
+    };
+    let attach = || {
+        let root = Name::from("/");
+        Attach { peer: Peer::default(), uname: root.clone(), n_uname: None, aname: root }
+    };
+    let (_, _, dir) = now(memory.enter(&root, attach()));
+    let code = |user: &Rc<User>, node: &memory::Node| {
+        let body: Vec<u8> = [MAP, 0].iter().flat_map(|word: &u32| word.to_le_bytes()).collect();
+        at_once(memory.call(user, node, body.into()).wait()).map(drop).map_err(|error| error.code)
+    };
+    let made = |name: &str, mode| {
+        let opened = at_once(memory.create(&root, &dir, Name::from(name), 2, mode, 0).wait());
+        opened.unwrap().node
+    };
+    let (hidden, shown, shared) = (made("a", 0o600), made("b", 0o644), made("c", 0o666));
+    for user in [&owner, &other] {
+        assert_eq!(code(user, &hidden), Err(Errno::EACCES));
+        assert_eq!(code(user, &shown), Err(Errno::EACCES), "it may only be read");
+        assert_eq!(code(user, &shared), Ok(()));
+    }
+    assert_eq!(code(&root, &hidden), Ok(()));
+    // What its owner has made read-only the owner can make writable again, and nobody else.
+    let set = |user: &Rc<User>, set: SetAttr| {
+        at_once(memory.setattr(user, &shared, set).wait()).map_err(|error| error.code)
+    };
+    let mode = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
+    let size = SetAttr { size: Some(1), ..SetAttr::default() };
+    let own = SetAttr { uid: Some(7), ..mode(0o400) };
+    assert_eq!(set(&root, own), Ok(()));
+    assert_eq!(set(&owner, size.clone()), Err(Errno::EACCES));
+    assert_eq!(set(&other, mode(0o666)), Err(Errno::EPERM));
+    assert_eq!(set(&owner, mode(0o600)), Ok(()));
+    assert_eq!(set(&owner, size), Ok(()));
 }
 
 #[test]

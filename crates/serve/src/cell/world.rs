@@ -6,7 +6,7 @@ use covey_cell::header::Place;
 use covey_io::os::shm::area::{Area, AreaHeap, HUGE_PAGE_BYTES};
 use covey_io::task;
 use covey_ninep::message::Qid;
-use covey_ninep::tree::{Attr, Errno, Outcome, Result, S_IFMT, Time};
+use covey_ninep::tree::{Attr, Errno, Outcome, Result, S_IFMT, S_IFREG, Time};
 use covey_wire::{Name, Shared};
 use rustix::fs::OFlags;
 use std::cell::{Cell, RefCell};
@@ -66,13 +66,17 @@ impl Host for World {
         let mut options = OpenOptions::new();
         options.read(true).write(may_write).custom_flags(OFlags::NONBLOCK.bits() as i32);
         let file = options.open(host_path(path))?;
-        let size = file.metadata()?.len();
+        let found = file.metadata()?;
+        if found.mode() & S_IFMT != S_IFREG {
+            return Err(Errno::because(Errno::EPERM, "it is no plain file any more"));
+        }
+        let (number, size) = (number(&found), found.len());
         let system = rustix::fs::fstatfs(&file).map_err(std::io::Error::from)?;
         let has_size = !WITHOUT_SIZE.contains(&(system.f_type as i64));
         let file = Rc::new(file);
         let room = size.saturating_mul(2).max(ROOM_MIN);
         let lent = if has_size { self.mappings.lend(&file, room) } else { None };
-        Ok(Rc::new(OnDisk { file, size: Cell::new(size), has_size, room, lent }))
+        Ok(Rc::new(OnDisk { file, number, size: Cell::new(size), has_size, room, lent }))
     }
 
     fn private(&self, path: &str) -> Outcome<Rc<dyn Backing>> {
@@ -153,16 +157,20 @@ fn host_path(path: &str) -> &str {
     if path.is_empty() { "/" } else { path }
 }
 
+/// The number of a file among all of the machine.
+fn number(found: &Metadata) -> u64 {
+    found.ino() ^ found.dev().rotate_left(40)
+}
+
 fn attr(found: &Metadata) -> Attr {
     let time = |sec: i64, nsec: i64| Time { sec: sec as u64, nsec: nsec as u64 };
     let mtime = time(found.mtime(), found.mtime_nsec());
-    let path = found.ino() ^ found.dev().rotate_left(40);
-    let attr = Attr::new(path, found.mode(), found.uid(), found.gid(), mtime);
+    let attr = Attr::new(number(found), found.mode(), found.uid(), found.gid(), mtime);
     let version = found.mtime() as u32 ^ found.mtime_nsec() as u32 ^ found.size() as u32;
     Attr {
         qid: Qid { version, ..attr.qid },
         nlink: found.nlink(),
-        size: if found.mode() & S_IFMT == covey_ninep::tree::S_IFREG { found.size() } else { 0 },
+        size: if found.mode() & S_IFMT == S_IFREG { found.size() } else { 0 },
         blocks: found.blocks(),
         atime: time(found.atime(), found.atime_nsec()),
         ctime: time(found.ctime(), found.ctime_nsec()),
@@ -284,6 +292,7 @@ impl Drop for Part {
 /// A file of the host.
 struct OnDisk {
     file: Rc<File>,
+    number: u64,
     size: Cell<u64>,
     has_size: bool,
     /// Bytes that are mapped of it.
@@ -293,6 +302,10 @@ struct OnDisk {
 }
 
 impl Backing for OnDisk {
+    fn number(&self) -> u64 {
+        self.number
+    }
+
     fn size(&self) -> u64 {
         self.size.get()
     }
