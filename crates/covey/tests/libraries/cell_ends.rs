@@ -89,6 +89,14 @@ fn what_a_worker_makes_is_its_user_s_alone_unless_it_says_otherwise() {
     running.child.wait().expect("it ends");
 }
 
+/// Writes a line into a control file.
+fn tell(cluster: &Cluster, node: &str, path: &str, line: &str) {
+    let mut command = client(cluster, node, &["write", path]);
+    let mut child = command.stdin(Stdio::piped()).spawn().expect("covey starts");
+    child.stdin.take().expect("a pipe").write_all(line.as_bytes()).expect("written");
+    assert!(child.wait().expect("it ends").success(), "{path}: {line}");
+}
+
 fn run_end(cluster: &Cluster) -> Finished {
     cluster.try_covey(&["cell", "end", "--node", "io1"])
 }
@@ -109,11 +117,8 @@ fn a_host_is_ended_by_its_user_in_every_way_there_is_and_leaves_nothing_behind()
             "command" => Some(run_end(&cluster)),
             "named" => Some(cluster.try_covey(&["cell", "end", "--node", "io1", host])),
             "file" => {
-                let line = bench.dir.path().join("line");
-                fs::write(&line, format!("end {host}\n")).expect("written");
-                let mut command = client(&cluster, "io2", &["write", "/n/io1/cell/ctl"]);
-                command.stdin(fs::File::open(&line).expect("open"));
-                Some(run(command))
+                tell(&cluster, "io2", "/n/io1/cell/ctl", &format!("end {host}\n"));
+                None
             }
             _ => {
                 let host = Pid::from_raw(running.child.id() as i32).expect("a process");
@@ -122,7 +127,7 @@ fn a_host_is_ended_by_its_user_in_every_way_there_is_and_leaves_nothing_behind()
             }
         };
         assert!(done.as_ref().is_none_or(|done| done.ok), "{how}: {}", done.expect("it failed"));
-        if done.is_some() {
+        if how != "signal" {
             // It has ended when this is answered.
             assert!(!Path::new(&format!("/proc/{worker}")).exists(), "{how}");
         }
@@ -143,11 +148,7 @@ fn workers_are_below_cell_again_when_their_node_has_been_away() {
     for _ in 0..2 {
         assert_eq!(listed(&cluster, "/cell/p"), "words\n");
         let host = control().lines().find(|line| line.starts_with("host ")).map(str::to_owned);
-        let line = bench.dir.path().join("line");
-        fs::write(&line, host.expect("a host") + "\n").expect("written");
-        let mut again = client(&cluster, "io1", &["write", "/cell/ctl"]);
-        again.stdin(fs::File::open(&line).expect("open"));
-        assert!(run(again).ok);
+        tell(&cluster, "io1", "/cell/ctl", &(host.expect("a host") + "\n"));
         assert_eq!(control().lines().filter(|line| line.starts_with("host ")).count(), 1);
         cluster.kill("io1");
         cluster.restart();
