@@ -95,9 +95,9 @@ struct Run {
 
 /// End programs on workers that a node shows, and wait until they are gone
 ///
-/// Without HOST all of yours end. HOST is a host as /cell/ctl of the node lists it. Its workers are killed, what they had open
-/// is closed, and who reads a pipe that one of them wrote gets an error; `covey cell run` ends with exit code 1. Only a
-/// host's user and root may end it.
+/// Without HOST all of yours end. HOST is a host as /cell/ctl of the node lists it. Its workers are
+/// killed, what they had open is closed, and who reads a pipe that one of them wrote gets an error;
+/// `covey cell run` ends with exit code 1. Only a host's user and root may end it.
 ///
 /// EXAMPLES
 ///
