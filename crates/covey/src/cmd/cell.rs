@@ -5,6 +5,7 @@ mod shown;
 
 use super::Context;
 use crate::error::{Cannot, Error, Result};
+use covey_ninep::tree::Errno;
 use covey_serve::cell::{Ending, Host, Outcome, Wish, library, work};
 use node::{Node, node};
 use serde::Serialize;
@@ -202,7 +203,12 @@ async fn end(args: End, context: &Context) -> Result<()> {
         None => "end your workers".to_owned(),
     };
     let line = args.host.as_ref().map_or("end\n".into(), |host| format!("end '{host}'\n"));
-    node.command(line).await.cannot(what)
+    let ended = node.command(line).await;
+    if ended.as_ref().is_err_and(|error| error.code == Errno::ENOENT) {
+        let why = format!("cannot {}: the node shows no such program", what());
+        return Err(Error::work(why).hint("/cell/ctl of the node lists those that it shows"));
+    }
+    ended.cannot(what)
 }
 
 /// By a terminal, its end, or whoever kills.
