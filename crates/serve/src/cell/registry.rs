@@ -165,10 +165,9 @@ impl Known {
                 let data = Bytes::from_static(b"end\n").into();
                 self.conn.call(Message::Twrite { fid: fid.number(), offset: 0, data }).await
             };
-            match told.await {
-                // It may be gone before it could answer.
-                Err(CallError::Errno(error)) => return Err(error),
-                _ => {}
+            // It may be gone before it could answer.
+            if let Err(CallError::Errno(error)) = told.await {
+                return Err(error);
             }
             gone.await;
             Ok(())
