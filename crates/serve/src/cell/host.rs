@@ -7,7 +7,7 @@ use super::world::{Pool, World};
 use crate::identity::Users;
 use crate::{accept, lobby};
 use anyhow::{Context as _, bail};
-use covey_cell::devices::{HostFiles, Kind, Lines, Log, Memory, Pipes};
+use covey_cell::devices::{HostFiles, Kind, Lanes, Lines, Log, Memory, Pipes, worker_name};
 use covey_cell::header::Headers;
 use covey_cell::mailbox::{HostBox, Wake};
 use covey_cell::{Plan, SLOTS};
@@ -133,7 +133,9 @@ impl Host {
         let names = Namespace::new(Door(Users::of_this_process()));
         let lines: Rc<dyn Lines> = headers.clone();
         names.bind("cell/r", Rc::new(Memory::new(world.clone(), lines.clone())))?;
-        let files = |kind| Rc::new(HostFiles::new(world.clone(), lines.clone(), kind));
+        let lanes = Rc::<Lanes>::default();
+        let files =
+            |kind| Rc::new(HostFiles::new(world.clone(), lines.clone(), kind, lanes.clone()));
         names.bind("cell/U", files(Kind::Mapped))?;
         names.bind("cell/R", files(Kind::Private))?;
         names.bind("cell/p", Rc::new(Pipes::new(world.clone())))?;
@@ -206,7 +208,7 @@ impl Host {
 
     fn worker(&self, number: u32, bell: Bell) -> Worker {
         let uid = rustix::process::geteuid().as_raw();
-        let peer = Peer { name: format!("worker {number}"), uid: Some(uid), has_key: false };
+        let peer = Peer { name: worker_name(number), uid: Some(uid), has_key: false };
         Worker {
             mailbox: HostBox::new(self.area.clone(), number),
             session: Session::new(self.names.clone(), peer, server::Config::default()),
