@@ -115,9 +115,9 @@ mod tests {
         let (gates, begun) = (gates.clone(), begun.clone());
         let outcome = lane.run(move || {
             begun.borrow_mut().push(number);
-            Outcome::later(std::future::poll_fn(move |_| match gates.borrow()[number as usize] {
-                true => Poll::Ready(Ok(number)),
-                false => Poll::Pending,
+            Outcome::later(std::future::poll_fn(move |_| {
+                let is_open = gates.borrow()[number as usize];
+                if is_open { Poll::Ready(Ok(number)) } else { Poll::Pending }
             }))
         });
         Box::pin(async move { outcome.wait().await.expect("it never fails") })
