@@ -10,12 +10,14 @@
 //! is used by them without messages: the call [`MAP`] answers where its header is.
 
 mod host;
+mod lane;
 mod log;
 mod memory;
 mod pipes;
 mod region;
 
 pub use host::{HostFiles, Kind};
+pub use lane::{Lanes, worker_name};
 pub use log::Log;
 pub use memory::Memory;
 pub use pipes::Pipes;
@@ -24,7 +26,7 @@ pub use region::{Lines, Region};
 use crate::header::Place;
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{Attr, Errno, Outcome, Result, Time, User};
-use covey_wire::Name;
+use covey_wire::{Bytes, Name};
 use std::rc::Rc;
 
 /// The call by which a worker asks where an open file lies: this number and that of the worker. The answer is
@@ -33,6 +35,11 @@ pub const MAP: u32 = 1;
 
 /// The bytes of a file.
 pub trait Backing {
+    /// Which file it is, of those that [`Host::open`] opens.
+    fn number(&self) -> u64 {
+        0
+    }
+
     /// How many there are.
     fn size(&self) -> u64;
 
@@ -52,6 +59,19 @@ pub trait Backing {
     /// Writes; behind the end the file grows, with zeros between.
     fn write(&self, at: u64, data: &[u8]) -> Result<()>;
 
+    /// Reads up to `count` bytes while others are served; none where [`read`](Backing::read) makes nobody wait.
+    fn fetch(&self, at: u64, count: usize) -> Option<Outcome<Bytes>> {
+        let _ = (at, count);
+        None
+    }
+
+    /// Writes while others are served; none where [`write`](Backing::write) makes nobody wait. What it has has not moved when
+    /// the file has grown, and its size is learned by a [`refresh`](Backing::refresh).
+    fn store(&self, at: u64, data: &Bytes) -> Option<Outcome<()>> {
+        let _ = (at, data);
+        None
+    }
+
     /// Cuts it off, or lets it grow with zeros.
     fn resize(&self, size: u64) -> Result<()>;
 
@@ -59,10 +79,10 @@ pub trait Backing {
     fn place(&self) -> Option<Place>;
 
     /// To stable storage, where it has any.
-    fn sync(&self) -> Result<()>;
+    fn sync(&self) -> Outcome<()>;
 }
 
-/// What the devices need of the world.
+/// What the devices need of the world. What concerns files of the host may take time: others are served meanwhile.
 pub trait Host: 'static {
     /// The time.
     fn now(&self) -> Time;
@@ -74,22 +94,22 @@ pub trait Host: 'static {
     fn memory(&self) -> Result<Rc<dyn Backing>>;
 
     /// A file of the host.
-    fn open(&self, path: &str, may_write: bool) -> Result<Rc<dyn Backing>>;
+    fn open(&self, path: &str, may_write: bool) -> Outcome<Rc<dyn Backing>>;
 
     /// The content of a file of the host, in memory. Workers are served while it is read in.
     fn private(&self, path: &str) -> Outcome<Rc<dyn Backing>>;
 
-    /// Attributes of a file of the host; symbolic links are followed.
-    fn attr(&self, path: &str) -> Result<Attr>;
+    /// Attributes of files of the host, each or why not; symbolic links are followed.
+    fn attrs(&self, paths: Vec<String>) -> Outcome<Vec<Result<Attr>>>;
 
     /// The names in a directory of the host.
-    fn list(&self, path: &str) -> Result<Vec<Name>>;
+    fn list(&self, path: &str) -> Outcome<Vec<Name>>;
 
     /// Makes an empty file. EEXIST when there is one.
-    fn make(&self, path: &str, mode: u32) -> Result<()>;
+    fn make(&self, path: &str, mode: u32) -> Outcome<()>;
 
     /// Removes a file.
-    fn remove(&self, path: &str) -> Result<()>;
+    fn remove(&self, path: &str) -> Outcome<()>;
 
     /// Hands a mapping over to a worker that may not have it yet.
     fn share(&self, mapping: u32, worker: u32) -> Result<()>;

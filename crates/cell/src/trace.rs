@@ -13,16 +13,43 @@
 //! All of it follows from the program and what it reads, but `arrive`: when somebody else writes into a pipe is an input.
 //! A replay takes arrivals where the recording had them, waits for them there, and stops at the first other difference.
 
-use std::collections::VecDeque;
 use std::fmt::{self, Write};
+use std::io;
 
 /// Records events, or compares them with a recording.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Trace {
+    /// What was recorded, and is not passed on.
     recorded: Option<String>,
-    expected: Option<VecDeque<String>>,
+    /// Where it is passed on to.
+    sink: Option<Box<dyn io::Write>>,
+    /// Why that does not work any more.
+    failure: Option<io::Error>,
+    expected: Option<Expected>,
     line: u64,
     scratch: String,
+}
+
+/// A recording, line by line.
+struct Expected {
+    next: Option<String>,
+    rest: Box<dyn Iterator<Item = String>>,
+}
+
+impl Expected {
+    fn new(mut rest: Box<dyn Iterator<Item = String>>) -> Expected {
+        Expected { next: rest.next(), rest }
+    }
+
+    fn take(&mut self) -> Option<String> {
+        std::mem::replace(&mut self.next, self.rest.next())
+    }
+}
+
+impl fmt::Debug for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trace").field("line", &self.line).finish_non_exhaustive()
+    }
 }
 
 /// The program did something else than it had done.
@@ -51,24 +78,52 @@ impl Trace {
         Trace::default()
     }
 
-    /// Records.
+    /// Records, in memory: for short programs.
     pub fn record() -> Trace {
         Trace { recorded: Some(String::new()), ..Trace::default() }
     }
 
-    /// Compares with a recording, and records as well.
+    /// Compares with a recording, and records as well, in memory.
     pub fn replay(recording: &str) -> Trace {
-        let expected = recording.lines().map(str::to_owned).collect();
-        Trace { expected: Some(expected), ..Trace::record() }
+        let lines: Vec<String> = recording.lines().map(str::to_owned).collect();
+        Trace { recorded: Some(String::new()), ..Trace::replay_of(lines.into_iter()) }
+    }
+
+    /// Compares with the lines of a recording, which are read as events happen.
+    pub fn replay_of(lines: impl Iterator<Item = String> + 'static) -> Trace {
+        Trace { expected: Some(Expected::new(Box::new(lines))), ..Trace::default() }
+    }
+
+    /// Records by writing to `sink`, so that a trace takes the same little memory however long it is.
+    #[must_use]
+    pub fn record_to(self, sink: impl io::Write + 'static) -> Trace {
+        Trace { recorded: Some(String::new()), sink: Some(Box::new(sink)), ..self }
     }
 
     /// Whether events are looked at.
     #[inline]
     pub fn is_on(&self) -> bool {
-        self.recorded.is_some()
+        self.recorded.is_some() || self.expected.is_some()
     }
 
-    /// What was recorded so far.
+    /// Passes on what is left to be. The first error that there was.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.pass_on();
+        if let (Some(sink), None) = (&mut self.sink, &self.failure) {
+            self.failure = sink.flush().err();
+        }
+        self.failure.take().map_or(Ok(()), Err)
+    }
+
+    /// Where the program has ended: what the recording has besides.
+    pub fn check_end(&self) -> Result<(), Diverged> {
+        let next = self.expected.as_ref().and_then(|expected| expected.next.clone());
+        let Some(recorded) = next else { return Ok(()) };
+        let happened = "the program has ended".to_owned();
+        Err(Diverged { line: self.line + 1, recorded, happened })
+    }
+
+    /// What was recorded so far, and is not passed on.
     pub fn text(&self) -> &str {
         self.recorded.as_deref().unwrap_or_default()
     }
@@ -85,7 +140,7 @@ impl Trace {
         self.scratch.clear();
         write!(self.scratch, "{event}").expect("a string takes all");
         if let Some(expected) = &mut self.expected {
-            let recorded = expected.pop_front().unwrap_or_default();
+            let recorded = expected.take().unwrap_or_default();
             if recorded != self.scratch {
                 let happened = self.scratch.clone();
                 return Err(Diverged { line: self.line, recorded, happened });
@@ -94,13 +149,26 @@ impl Trace {
         if let Some(recorded) = &mut self.recorded {
             recorded.push_str(&self.scratch);
             recorded.push('\n');
+            if recorded.len() >= PART_BYTES {
+                self.pass_on();
+            }
         }
         Ok(())
     }
 
+    fn pass_on(&mut self) {
+        if let (Some(sink), Some(recorded)) = (&mut self.sink, &mut self.recorded) {
+            if self.failure.is_none() {
+                self.failure = sink.write_all(recorded.as_bytes()).err();
+            }
+            // What has no place is not kept: whoever records learns of it at the end.
+            recorded.clear();
+        }
+    }
+
     /// In a replay: the coroutine whose arrival the recording has next, if that is what it has next.
     pub fn arrival_due(&self) -> Option<u32> {
-        let next = self.expected.as_ref()?.front()?;
+        let next = self.expected.as_ref()?.next.as_ref()?;
         next.strip_prefix("arrive ")?.parse().ok()
     }
 
@@ -110,9 +178,73 @@ impl Trace {
     }
 }
 
+/// Of a recording that is passed on, at once.
+const PART_BYTES: usize = 64 << 10;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    /// Takes so many bytes.
+    #[derive(Clone)]
+    struct Sink(Rc<RefCell<Vec<u8>>>, usize);
+
+    impl io::Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let mut taken = self.0.borrow_mut();
+            let room = self.1 - taken.len();
+            if room == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            taken.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            Ok(bytes.len().min(room))
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn long(trace: &mut Trace) {
+        for number in 0..100_000 {
+            trace.event(format_args!("ask 1 pread 3 8192 at {number}")).unwrap();
+            assert!(trace.text().len() < 2 * PART_BYTES);
+        }
+    }
+
+    #[test]
+    fn a_long_trace_takes_little_memory_and_is_whole_where_it_goes() {
+        let sink = Sink(Rc::default(), usize::MAX);
+        let mut trace = Trace::off().record_to(sink.clone());
+        long(&mut trace);
+        trace.finish().unwrap();
+        let text = String::from_utf8(sink.0.take()).unwrap();
+        assert_eq!(text.lines().count(), 100_000);
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        let mut again = Trace::replay_of(lines.into_iter());
+        long(&mut again);
+        again.check_end().unwrap();
+        assert_eq!(again.text(), "");
+    }
+
+    #[test]
+    fn a_full_store_is_an_error_at_the_end_and_takes_no_memory_meanwhile() {
+        let mut trace = Trace::off().record_to(Sink(Rc::default(), PART_BYTES * 3 / 2));
+        long(&mut trace);
+        assert_eq!(trace.finish().unwrap_err().kind(), io::ErrorKind::StorageFull);
+    }
+
+    #[test]
+    fn a_program_that_ends_before_its_recording_does_something_else() {
+        let mut trace = Trace::replay("spawn 1\nend 1\n");
+        trace.event(format_args!("spawn 1")).unwrap();
+        let error = trace.check_end().unwrap_err();
+        assert_eq!((error.line, &*error.recorded), (2, "end 1"));
+        trace.event(format_args!("end 1")).unwrap();
+        trace.check_end().unwrap();
+    }
 
     #[test]
     fn a_replay_of_the_same_events_is_the_same_text_and_of_others_is_not() {

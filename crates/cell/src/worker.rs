@@ -399,6 +399,11 @@ impl<G: Ground> Worker<G> {
         &self.trace
     }
 
+    /// The same, to be finished when the program has ended.
+    pub fn trace_mut(&mut self) -> &mut Trace {
+        &mut self.trace
+    }
+
     /// What the program holds.
     pub fn store(&self) -> &LocalStore {
         &self.store

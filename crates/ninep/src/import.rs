@@ -38,6 +38,8 @@ pub struct Node {
     /// The number of the root.
     root: u64,
     is_root: bool,
+    /// It is open, and others may wait for it.
+    is_blocking: bool,
 }
 
 /// The root of a connection that has attached with fid 0.
@@ -69,13 +71,19 @@ impl Import {
 
 impl Node {
     fn root(fid: Fid, qid: Qid) -> Node {
-        Node { fid: Rc::new(fid), path: Vec::new(), root: qid.path, is_root: true }
+        Node {
+            fid: Rc::new(fid),
+            path: Vec::new(),
+            root: qid.path,
+            is_root: true,
+            is_blocking: false,
+        }
     }
 
     /// A file that `fid` stands for.
     fn at(&self, fid: Rc<Fid>, path: Vec<Name>, qid: Qid) -> Node {
         let is_root = qid.path == self.root && qid.kind & Qid::DIR != 0;
-        Node { fid, path, root: self.root, is_root }
+        Node { fid, path, root: self.root, is_root, is_blocking: false }
     }
 
     /// The fid that stands for the file.
@@ -145,8 +153,9 @@ impl Node {
                 }
                 other => return Err(odd(&other)),
             };
-            let node = node.at(Rc::new(new), Vec::new(), qid);
-            Ok(Opened { qid, node, blocking: iounit == 0 && qid.kind & Qid::DIR == 0 })
+            let is_blocking = iounit == 0 && qid.kind & Qid::DIR == 0;
+            let node = Node { is_blocking, ..node.at(Rc::new(new), Vec::new(), qid) };
+            Ok(Opened { qid, node, blocking: is_blocking })
         })
     }
 }
@@ -447,6 +456,13 @@ impl Tree for Import {
             Message::Rcall { body } => Ok(body.into_bytes()),
             other => Err(odd(&other)),
         })
+    }
+
+    /// The last holder of the fid there is lost; that it is clunked there does not say so.
+    fn cut(&self, _: &Rc<User>, node: Node) {
+        if node.is_blocking {
+            node.fid.cut();
+        }
     }
 }
 

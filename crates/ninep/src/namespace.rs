@@ -273,6 +273,10 @@ macro_rules! namespace {
             fn clunk(&self, _: &Rc<User>, node: Handle) {
                 node.clunk();
             }
+
+            fn cut(&self, _: &Rc<User>, node: Handle) {
+                node.cut();
+            }
         }
     };
 }

@@ -121,7 +121,7 @@ impl Default for Config {
 
 /// One connection of a server.
 ///
-/// Dropping it drops all waiting requests and clunks all fids.
+/// Dropping it drops all waiting requests and clunks all fids; those of open files are cut ([`Tree::cut`]).
 pub struct Session<T: Tree> {
     tree: Rc<T>,
     peer: Peer,
@@ -154,6 +154,8 @@ pub struct Session<T: Tree> {
     /// What its share was told last that this connection holds.
     charged: Cell<usize>,
     failure: Option<Blame>,
+    /// The peer needs its files no more: they are clunked, not cut.
+    has_ended_well: bool,
     /// This is a [`Preauth`].
     keeps_attach: bool,
     /// The attach that ends it.
@@ -207,6 +209,7 @@ impl<T: Tree> Session<T> {
             expects_write: false,
             load: Load::default(),
             failure: None,
+            has_ended_well: false,
             keeps_attach: false,
             attach: None,
         }
@@ -217,6 +220,12 @@ impl<T: Tree> Session<T> {
     pub fn behind(mut self, door: Rc<dyn Door>) -> Self {
         self.door = door;
         self
+    }
+
+    /// Ends the session of a peer that has ended in good order without clunking its fids, as a program does that simply
+    /// returns. One that is dropped has lost its peer: what it had open is cut.
+    pub fn end(mut self) {
+        self.has_ended_well = true;
     }
 
     /// Whether the peer has attached.

@@ -411,4 +411,14 @@ pub trait Tree: 'static {
 
     /// The last fid that held this node in this way is gone (clunk, remove or a lost connection).
     fn clunk(&self, user: &Rc<User>, node: Self::Node) {}
+
+    /// Told in the place of a clunk where the connection has ended with the file open: nobody has closed it. For files that
+    /// others wait for, as a pipe that breaks off is not one that ends.
+    fn cut(&self, user: &Rc<User>, node: Self::Node) {
+        self.clunk(user, node);
+    }
 }
+
+/// What a Tcall on an open blocking file says: whoever held it is lost, and its clunk is a [`Tree::cut`]. So a server that
+/// imports a tree passes on that it has lost a client.
+pub const CUT: &[u8] = b"cut";

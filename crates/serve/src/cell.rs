@@ -9,6 +9,7 @@
 //! A host is a process of the user who runs the workers: whatever becomes of it, the node goes on. What a host serves appears
 //! below the node's `/cell` for as long as the host lives.
 
+mod ending;
 mod host;
 mod mappings;
 mod registry;
@@ -16,6 +17,7 @@ mod rounds;
 mod start;
 mod world;
 
+pub use ending::Ending;
 pub use host::{Host, Outcome, Wish};
 pub use registry::bind;
 pub use start::{library, work};

@@ -10,8 +10,11 @@ use covey_io::os::program::{Program, leave_signals_to_others};
 use covey_io::os::shm::area::{Card, greeted};
 use covey_wire::Span;
 use std::ffi::{CStr, CString, OsString, c_char, c_int};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader};
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::ptr;
@@ -53,8 +56,11 @@ fn work(words: &[CString]) -> Result<(), String> {
     let first = first(entry, card.worker, &words[1..])?;
     let ended = worker.start(first).and_then(|()| worker.run());
     worker.stop();
-    keep(card.worker, worker.trace())?;
-    ended.map_err(|ended| format!("{}: {ended}", card.worker))
+    let kept = worker.trace_mut().finish();
+    let is_whole = worker.trace_mut().check_end();
+    ended.map_err(|ended| format!("{}: {ended}", card.worker))?;
+    kept.map_err(|error| format!("{}: cannot write its trace: {error}", card.worker))?;
+    is_whole.map_err(|diverged| format!("{}: {diverged}", card.worker))
 }
 
 /// Loads the program and counts its segments.
@@ -100,20 +106,65 @@ fn place(name: &CStr, worker: u32) -> Option<PathBuf> {
     Some(path.into())
 }
 
+/// Records and replays line by line: neither takes memory that grows with the run.
 fn trace(worker: u32) -> Result<Trace, String> {
+    let mut trace = Trace::off();
     if let Some(path) = place(c"COVEY_CELL_REPLAY", worker) {
-        let text = std::fs::read_to_string(&path);
-        let text = text.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-        return Ok(Trace::replay(&text));
+        let file = File::open(&path);
+        let file = file.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        // What cannot be read differs from whatever happens.
+        let line = |line: io::Result<String>| line.unwrap_or_else(|error| error.to_string());
+        trace = Trace::replay_of(BufReader::new(file).lines().map(line));
     }
-    Ok(place(c"COVEY_CELL_TRACE", worker).map_or_else(Trace::off, |_| Trace::record()))
+    if let Some(path) = place(c"COVEY_CELL_TRACE", worker) {
+        let file = own_file(&path);
+        let file = file.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        trace = trace.record_to(file);
+    }
+    Ok(trace)
 }
 
-fn keep(worker: u32, trace: &Trace) -> Result<(), String> {
-    let Some(path) = place(c"COVEY_CELL_TRACE", worker) else { return Ok(()) };
-    let written = std::fs::write(&path, trace.text());
-    written.map_err(|error| {
-        let path = String::from_utf8_lossy(path.as_os_str().as_bytes()).into_owned();
-        format!("cannot write {path}: {error}")
-    })
+/// A file for this user alone. One that is there is emptied if it is a plain file of this user's: in a directory of
+/// everybody's a name may be taken.
+fn own_file(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    match options.clone().create_new(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => return made,
+    }
+    let file = options.open(path)?;
+    let found = file.metadata()?;
+    // SAFETY: it has no conditions.
+    if !found.is_file() || found.uid() != unsafe { libc::geteuid() } {
+        let what = "the name is taken by what is no file of yours; hint: name another one";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+    }
+    file.set_len(0)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn a_trace_is_its_user_s_and_goes_through_no_link_to_what_is_there() {
+        let dir = std::env::temp_dir().join(format!("covey-cell-trace-{}", std::process::id()));
+        std::fs::create_dir(&dir).expect("a directory");
+        let [plain, victim, link] = ["plain", "victim", "link"].map(|name| dir.join(name));
+        own_file(&plain).expect("made").write_all(b"first, long").expect("written");
+        own_file(&plain).expect("emptied").write_all(b"again").expect("written");
+        assert_eq!(std::fs::read(&plain).expect("read"), b"again");
+        let mode = std::fs::metadata(&plain).expect("found").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        std::fs::write(&victim, "precious").expect("written");
+        symlink(&victim, &link).expect("linked");
+        own_file(&link).expect_err("a link");
+        own_file(&dir).expect_err("a directory");
+        assert_eq!(std::fs::read(&victim).expect("read"), b"precious");
+        std::fs::remove_dir_all(&dir).expect("removed");
+    }
 }

@@ -114,28 +114,28 @@ impl Host for Nothing {
         nothing()
     }
 
-    fn open(&self, _: &str, _: bool) -> Result<Rc<dyn Backing>> {
-        nothing()
+    fn open(&self, _: &str, _: bool) -> Outcome<Rc<dyn Backing>> {
+        nothing().into()
     }
 
     fn private(&self, _: &str) -> Outcome<Rc<dyn Backing>> {
         nothing().into()
     }
 
-    fn attr(&self, _: &str) -> Result<Attr> {
-        nothing()
+    fn attrs(&self, _: Vec<String>) -> Outcome<Vec<Result<Attr>>> {
+        nothing().into()
     }
 
-    fn list(&self, _: &str) -> Result<Vec<Name>> {
-        nothing()
+    fn list(&self, _: &str) -> Outcome<Vec<Name>> {
+        nothing().into()
     }
 
-    fn make(&self, _: &str, _: u32) -> Result<()> {
-        nothing()
+    fn make(&self, _: &str, _: u32) -> Outcome<()> {
+        nothing().into()
     }
 
-    fn remove(&self, _: &str) -> Result<()> {
-        nothing()
+    fn remove(&self, _: &str) -> Outcome<()> {
+        nothing().into()
     }
 
     fn share(&self, _: u32, _: u32) -> Result<()> {

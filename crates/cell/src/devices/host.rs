@@ -1,12 +1,15 @@
 //! `#U` and `#R`: files of the host. `#U` maps them; what is changed through `#R` is seen by all who use `#R`, and never written to
 //! the disk. Only who runs the workers, and root, may use them.
+//!
+//! A file of the host may be slow: whoever asks for it waits, and no other worker does.
 
+use super::lane::{Lane, Lanes};
 use super::memory::map_call;
 use super::{Host, Lines, Region, qid};
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
     Attach, Attr, Bell, Data, Entry, Errno, O_TRUNC, Opened, Outcome, Read, Removal, Result,
-    S_IFDIR, S_IFMT, S_IFREG, SetAttr, Tree, User, Write, Written, walk_by,
+    S_IFDIR, S_IFMT, S_IFREG, SetAttr, Tree, User, Write, Written,
 };
 use covey_wire::{Bytes, Name};
 use std::cell::RefCell;
@@ -29,6 +32,7 @@ struct Files {
     host: Rc<dyn Host>,
     lines: Rc<dyn Lines>,
     kind: Kind,
+    lanes: Rc<Lanes>,
     /// Files that are open, by their number and whether they may be written.
     open: RefCell<HashMap<(u64, bool), Weak<Region>>>,
     /// What was read in for `#R`, by path.
@@ -63,58 +67,113 @@ impl Drop for Loading {
 pub struct Node {
     path: Rc<str>,
     region: Option<Rc<Region>>,
+    /// That of whoever has come for it.
+    lane: Rc<Lane>,
 }
 
 impl Node {
-    fn region(&self) -> Result<&Region> {
-        self.region.as_deref().ok_or(Errno::EISDIR.into())
+    fn region(&self) -> Result<&Rc<Region>> {
+        self.region.as_ref().ok_or(Errno::EISDIR.into())
+    }
+
+    /// Another one, for who has this one.
+    fn at(&self, path: Rc<str>) -> Node {
+        Node { path, region: None, lane: self.lane.clone() }
+    }
+
+    /// The path of a name below it, or above.
+    fn step(&self, name: &Name) -> Result<Node> {
+        if name.as_bytes() == b".." {
+            return Ok(self.at(self.path.rsplit_once('/').map_or("", |(above, _)| above).into()));
+        }
+        Ok(self.at(path_of(self, name)?.into()))
     }
 }
 
 impl HostFiles {
-    /// The host's files, from its root on.
-    pub fn new(host: Rc<dyn Host>, lines: Rc<dyn Lines>, kind: Kind) -> HostFiles {
+    /// The host's files, from its root on. `lanes` are those of all such devices of the host.
+    pub fn new(
+        host: Rc<dyn Host>,
+        lines: Rc<dyn Lines>,
+        kind: Kind,
+        lanes: Rc<Lanes>,
+    ) -> HostFiles {
         let (open, private, loading) = Default::default();
         let loaded = Bell::default();
-        HostFiles(Rc::new(Files { host, lines, kind, open, private, loading, loaded }))
+        HostFiles(Rc::new(Files { host, lines, kind, lanes, open, private, loading, loaded }))
+    }
+
+    /// Does what a visitor asks for, behind what the same one has asked for before.
+    fn run<T: 'static, F: Future<Output = Result<T>> + 'static>(
+        &self,
+        node: &Node,
+        work: impl FnOnce(Rc<Files>, Node) -> F + 'static,
+    ) -> Outcome<T> {
+        let (files, node) = (self.0.clone(), node.clone());
+        node.lane.clone().run(move || Outcome::later(work(files, node)))
     }
 }
 
 impl Files {
-    fn attr_of(&self, path: &str) -> Result<Attr> {
-        let attr = self.host.attr(path)?;
-        let size = self.private.borrow().get(path).map(|region| region.size());
-        Ok(Attr { size: size.unwrap_or(attr.size), ..attr })
+    /// Attributes of files, with the size that they have here.
+    async fn attrs(&self, paths: Vec<String>) -> Result<Vec<Result<Attr>>> {
+        let mut attrs = self.host.attrs(paths.clone()).wait().await?;
+        let private = self.private.borrow();
+        for (path, attr) in paths.iter().zip(&mut attrs) {
+            if let (Some(region), Ok(attr)) = (private.get(path.as_str()), attr) {
+                attr.size = region.size();
+            }
+        }
+        Ok(attrs)
     }
 
-    fn step(&self, from: &Node, name: &Name) -> Result<(Qid, Node)> {
-        let name = std::str::from_utf8(name.as_bytes()).map_err(|_| Errno::ENOENT)?;
-        let path = match name {
-            ".." => from.path.rsplit_once('/').map_or("", |(above, _)| above).to_owned(),
-            name => format!("{}/{name}", from.path),
-        };
-        Ok((qid(&self.attr_of(&path)?), Node { path: path.into(), region: None }))
+    async fn attr_of(&self, path: &str) -> Result<Attr> {
+        let mut all = self.attrs(vec![path.to_owned()]).await?;
+        all.pop().unwrap_or_else(|| Err(Errno::EIO.into()))
+    }
+
+    async fn walk(&self, from: Node, names: Vec<Name>) -> Result<Vec<(Qid, Node)>> {
+        let (mut at, mut nodes, mut refusal) = (from, Vec::new(), Errno::from(Errno::ENOENT));
+        for name in &names {
+            match at.step(name) {
+                Ok(next) => at = next,
+                Err(error) => {
+                    refusal = error;
+                    break;
+                }
+            }
+            nodes.push(at.clone());
+        }
+        let attrs = self.attrs(nodes.iter().map(|node| node.path.to_string()).collect()).await?;
+        let mut steps = Vec::new();
+        for (node, attr) in nodes.into_iter().zip(attrs) {
+            match attr {
+                Ok(attr) => steps.push((qid(&attr), node)),
+                Err(error) if steps.is_empty() => return Err(error),
+                Err(_) => break,
+            }
+        }
+        if steps.is_empty() && !names.is_empty() { Err(refusal) } else { Ok(steps) }
     }
 
     /// The bytes of a file, which those of `#R` have when they have been read in.
-    fn region(self: &Rc<Files>, path: &Rc<str>, may_write: bool) -> Outcome<Rc<Region>> {
-        if self.kind == Kind::Mapped {
-            return self.mapped(path, may_write).into();
+    async fn region(self: &Rc<Files>, path: &Rc<str>, may_write: bool) -> Result<Rc<Region>> {
+        match self.kind {
+            Kind::Mapped => self.mapped(path, may_write).await,
+            Kind::Private => self.read_in(path).await,
         }
-        if let Some(region) = self.private.borrow().get(path) {
-            return Ok(region.clone()).into();
-        }
-        Outcome::later(self.clone().read_in(path.clone()))
     }
 
-    fn mapped(&self, path: &str, may_write: bool) -> Result<Rc<Region>> {
-        let key = (self.host.attr(path)?.qid.path, may_write);
-        if let Some(region) = self.open.borrow().get(&key).and_then(Weak::upgrade) {
+    async fn mapped(&self, path: &str, may_write: bool) -> Result<Rc<Region>> {
+        // Asked each time: what somebody has open another one may not open any more.
+        let backing = self.host.open(path, may_write).wait().await?;
+        let key = (backing.number(), may_write);
+        let known = self.open.borrow().get(&key).and_then(Weak::upgrade);
+        if let Some(region) = known {
             region.refresh()?;
             return Ok(region);
         }
-        let region = Region::new(self.host.open(path, may_write)?, self.lines.clone());
-        let region = Rc::new(region);
+        let region = Rc::new(Region::new(backing, self.lines.clone()));
         let mut open = self.open.borrow_mut();
         open.retain(|_, region| region.strong_count() > 0);
         open.insert(key, Rc::downgrade(&region));
@@ -137,43 +196,95 @@ impl Files {
         open.get(&(path, !may_write))?.upgrade()
     }
 
-    async fn read_in(self: Rc<Files>, path: Rc<str>) -> Result<Rc<Region>> {
+    async fn read_in(self: &Rc<Files>, path: &Rc<str>) -> Result<Rc<Region>> {
         loop {
-            if let Some(region) = self.private.borrow().get(&path) {
+            if let Some(region) = self.private.borrow().get(path) {
                 return Ok(region.clone());
             }
-            if let Some(_loading) = Loading::begin(&self, &path) {
-                let backing = self.host.private(&path).wait().await?;
+            if let Some(_loading) = Loading::begin(self, path) {
+                let backing = self.host.private(path).wait().await?;
                 let region = Rc::new(Region::new(backing, self.lines.clone()));
                 self.private.borrow_mut().insert(path.clone(), region.clone());
                 return Ok(region);
             }
-            let is_over = || (!self.loading.borrow().contains(&path)).then_some(());
+            let is_over = || (!self.loading.borrow().contains(path)).then_some(());
             self.loaded.wait(is_over).await;
         }
     }
 
-    fn opened(self: &Rc<Files>, path: &Rc<str>, flags: u32) -> Outcome<Opened<Node>> {
-        let attr = match self.attr_of(path) {
-            Ok(attr) => attr,
-            Err(error) => return Err(error).into(),
-        };
-        let (path, qid, blocking) = (path.clone(), attr.qid, false);
-        match attr.mode & S_IFMT {
-            S_IFDIR => Ok(Opened { qid, node: Node { path, region: None }, blocking }).into(),
+    async fn opened(self: Rc<Files>, node: Node, flags: u32) -> Result<Opened<Node>> {
+        let attr = self.attr_of(&node.path).await?;
+        let region = match attr.mode & S_IFMT {
+            S_IFDIR => None,
             S_IFREG => {
                 let truncates = flags & O_TRUNC != 0;
-                let region = self.region(&path, flags & 3 != 0 || truncates);
-                let files = self.clone();
-                region.and_then(move |region| {
-                    if truncates {
-                        files.changed(&region, |region| region.resize(0))?;
-                    }
-                    Ok(Opened { qid, node: Node { path, region: Some(region) }, blocking })
-                })
+                let region = self.region(&node.path, flags & 3 != 0 || truncates).await?;
+                if truncates {
+                    self.changed(&region, |region| region.resize(0))?;
+                }
+                Some(region)
             }
-            _ => Err(Errno::because(Errno::EPERM, "only plain files and directories are opened"))
-                .into(),
+            _ => {
+                let what = "only plain files and directories are opened";
+                return Err(Errno::because(Errno::EPERM, what));
+            }
+        };
+        Ok(Opened { qid: attr.qid, node: Node { region, ..node }, blocking: false })
+    }
+
+    async fn resize(self: Rc<Files>, node: Node, size: u64) -> Result<()> {
+        let region = match node.region {
+            Some(region) => region,
+            None => self.region(&node.path, true).await?,
+        };
+        self.changed(&region, |region| region.resize(size))
+    }
+
+    async fn write(self: Rc<Files>, node: Node, at: u64, data: Bytes) -> Result<u32> {
+        let region = node.region()?;
+        let grows = at.saturating_add(data.len() as u64) > region.size();
+        match region.store(at, &data) {
+            Some(stored) => {
+                stored.wait().await?;
+                if grows {
+                    self.changed(region, |region| region.refresh().map(drop))?;
+                }
+            }
+            None if grows => self.changed(region, |region| region.write(at, &data))?,
+            None => region.write(at, &data)?,
+        }
+        Ok(data.len() as u32)
+    }
+
+    async fn list(self: Rc<Files>, node: Node, after: u64, max: u32) -> Result<Vec<Entry>> {
+        let names = self.host.list(&node.path).wait().await?;
+        let dots = [".", ".."].map(Name::from);
+        let numbered = dots.into_iter().chain(names).zip(1..);
+        let rest = numbered.skip_while(|(_, cookie)| *cookie <= after);
+        let mut rest = rest.filter(|(name, _)| path_of(&node, name).is_ok()).peekable();
+        let (mut entries, mut left) = (Vec::new(), max as usize);
+        loop {
+            let (mut page, mut room) = (Vec::new(), left);
+            while let Some(next) = rest.next_if(|(name, _)| 24 + name.len() <= room) {
+                room -= 24 + next.0.len();
+                page.push(next);
+            }
+            if page.is_empty() {
+                return Ok(entries);
+            }
+            let path = |(name, _): &(Name, u64)| match name.as_bytes() {
+                b"." | b".." => Ok(node.path.to_string()),
+                _ => path_of(&node, name),
+            };
+            let paths = page.iter().map(path).collect::<Result<Vec<String>>>()?;
+            for ((name, cookie), attr) in page.into_iter().zip(self.attrs(paths).await?) {
+                // One that went meanwhile, or that leads nowhere.
+                let Ok(attr) = attr else { continue };
+                left -= 24 + name.len();
+                let qid = qid(&attr);
+                let kind = if qid.kind & Qid::DIR != 0 { DT_DIR } else { DT_REG };
+                entries.push(Entry { qid, cookie, kind, name });
+            }
         }
     }
 }
@@ -185,24 +296,24 @@ impl Tree for HostFiles {
         Errno::EACCES.into()
     }
 
-    fn enter(&self, user: &User, _: Attach) -> Outcome<(User, Qid, Node)> {
-        Outcome::now(|| {
-            if user.uid != 0 && user.uid != self.0.host.owner().0 {
-                let what = format!("user {} does not run these workers", user.uid);
-                return Err(Errno::because(Errno::EACCES, what));
-            }
-            let root = Node { path: "".into(), region: None };
-            Ok((user.clone(), qid(&self.0.attr_of("")?), root))
-        })
+    fn enter(&self, user: &User, attach: Attach) -> Outcome<(User, Qid, Node)> {
+        if user.uid != 0 && user.uid != self.0.host.owner().0 {
+            let what = format!("user {} does not run these workers", user.uid);
+            return Err(Errno::because(Errno::EACCES, what)).into();
+        }
+        let (lane, user) = (self.0.lanes.of(&attach.peer.name), user.clone());
+        let root = Node { path: "".into(), region: None, lane };
+        self.run(&root, async move |files, root| Ok((user, qid(&files.attr_of("").await?), root)))
     }
 
     fn walk(&self, _: &Rc<User>, from: &Node, names: &[Name]) -> Outcome<Vec<(Qid, Node)>> {
-        walk_by(from, names, |at, name| self.0.step(at, name))
+        let names = names.to_vec();
+        self.run(from, async move |files, from| files.walk(from, names).await)
     }
 
     fn getattr(&self, _: &Rc<User>, node: &Node) -> Outcome<Attr> {
-        Outcome::now(|| {
-            let attr = self.0.attr_of(&node.path)?;
+        self.run(node, async |files, node| {
+            let attr = files.attr_of(&node.path).await?;
             let size = node.region.as_ref().map_or(attr.size, |region| region.size());
             Ok(Attr { size, ..attr })
         })
@@ -213,16 +324,11 @@ impl Tree for HostFiles {
             return Errno::EPERM.into();
         }
         let Some(size) = set.size else { return Ok(()).into() };
-        let files = self.0.clone();
-        let resize = move |region: &Rc<Region>| files.changed(region, |region| region.resize(size));
-        match &node.region {
-            Some(region) => resize(region).into(),
-            None => self.0.region(&node.path, true).and_then(move |region| resize(&region)),
-        }
+        self.run(node, move |files, node| files.resize(node, size))
     }
 
     fn open(&self, _: &Rc<User>, node: &Node, flags: u32) -> Outcome<Opened<Node>> {
-        self.0.opened(&node.path, flags)
+        self.run(node, move |files, node| files.opened(node, flags))
     }
 
     fn create(
@@ -238,69 +344,41 @@ impl Tree for HostFiles {
             let what = "#R changes files and makes none; hint: #r does";
             return Err(Errno::because(Errno::EROFS, what)).into();
         }
-        let path: Rc<str> = match path_of(dir, &name) {
-            Ok(path) => path.into(),
-            Err(error) => return Err(error).into(),
-        };
-        match self.0.host.make(&path, mode & 0o777) {
-            Ok(()) => self.0.opened(&path, flags),
-            Err(error) => Err(error).into(),
-        }
+        self.run(dir, async move |files, dir| {
+            let node = dir.at(path_of(&dir, &name)?.into());
+            files.host.make(&node.path, mode & 0o777).wait().await?;
+            files.opened(node, flags).await
+        })
     }
 
     fn read(&self, _: &Rc<User>, node: &Node, read: Read<'_>) -> Data {
-        node.region().map_or_else(Data::Failed, |region| region.read(read))
+        let region = match node.region() {
+            Ok(region) => region.clone(),
+            Err(error) => return Data::Failed(error),
+        };
+        let (at, count) = (read.offset, read.count);
+        node.lane.run(move || region.fetch(at, count)).into()
     }
 
     fn write(&self, _: &Rc<User>, node: &Node, write: Write) -> Written {
-        write.received(|at, data| {
-            Outcome::now(|| {
-                let region = node.region.as_ref().ok_or(Errno::EISDIR)?;
-                if at.saturating_add(data.len() as u64) <= region.size() {
-                    region.write(at, &data)?;
-                } else {
-                    self.0.changed(region, |region| region.write(at, &data))?;
-                }
-                Ok(data.len() as u32)
-            })
-        })
+        write.received(|at, data| self.run(node, move |files, node| files.write(node, at, data)))
     }
 
     fn readdir(&self, _: &Rc<User>, node: &Node, after: u64, max: u32) -> Outcome<Vec<Entry>> {
-        Outcome::now(|| {
-            let names = self.0.host.list(&node.path)?;
-            let dots = [".", ".."].map(Name::from);
-            let (mut entries, mut left) = (Vec::new(), max as usize);
-            let numbered = dots.into_iter().chain(names).zip(1..);
-            for (name, cookie) in numbered.skip_while(|(_, cookie)| *cookie <= after) {
-                let Some(rest) = left.checked_sub(24 + name.len()) else { break };
-                let qid = match name.as_bytes() {
-                    b"." | b".." => qid(&self.0.attr_of(&node.path)?),
-                    // One that went meanwhile, or that leads nowhere.
-                    _ => match self.0.step(node, &name) {
-                        Ok((qid, _)) => qid,
-                        Err(_) => continue,
-                    },
-                };
-                left = rest;
-                let kind = if qid.kind & Qid::DIR != 0 { DT_DIR } else { DT_REG };
-                entries.push(Entry { qid, cookie, kind, name });
-            }
-            Ok(entries)
-        })
+        self.run(node, move |files, node| files.list(node, after, max))
     }
 
     fn unlink(&self, _: &Rc<User>, dir: &Node, name: Name, what: Removal) -> Outcome<()> {
-        Outcome::now(|| {
-            if self.0.kind == Kind::Private || what.is_dir() {
-                return Err(Errno::EROFS.into());
-            }
-            self.0.host.remove(&path_of(dir, &name)?)
+        if self.0.kind == Kind::Private || what.is_dir() {
+            return Errno::EROFS.into();
+        }
+        self.run(dir, async move |files, dir| {
+            files.host.remove(&path_of(&dir, &name)?).wait().await
         })
     }
 
     fn fsync(&self, _: &Rc<User>, node: &Node, _: bool) -> Outcome<()> {
-        node.region().and_then(Region::sync).into()
+        self.run(node, async |_, node| node.region()?.sync().wait().await)
     }
 
     fn call(&self, _: &Rc<User>, node: &Node, body: Bytes) -> Outcome<Bytes> {

@@ -120,7 +120,10 @@ impl Tree for Memory {
             if set.uid.is_some_and(|uid| uid != owner && user.uid != 0) {
                 return Err(Errno::EPERM.into());
             }
-            check_access(user, &node.attr.borrow(), 2)?;
+            // Who owns it may make it writable again.
+            if !is_owner || set.size.is_some() {
+                check_access(user, &node.attr.borrow(), 2)?;
+            }
             if let Some(size) = set.size {
                 node.region()?.resize(size)?;
             }
@@ -192,8 +195,13 @@ impl Tree for Memory {
         })
     }
 
-    fn call(&self, _: &Rc<User>, node: &Node, body: Bytes) -> Outcome<Bytes> {
-        Outcome::now(|| node.region()?.map(&*self.host, map_call(&body)?))
+    fn call(&self, user: &Rc<User>, node: &Node, body: Bytes) -> Outcome<Bytes> {
+        Outcome::now(|| {
+            let (worker, region) = (map_call(&body)?, node.region()?);
+            // Whoever reaches the memory can write there, too.
+            check_access(user, &node.attr.borrow(), 6)?;
+            region.map(&*self.host, worker)
+        })
     }
 }
 

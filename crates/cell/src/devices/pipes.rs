@@ -1,9 +1,13 @@
 //! `#p`: named pipes between workers, and with everyone who may open them.
 //!
 //! A write waits until all of it fits, so that writes are never mixed; a read waits for bytes and takes what is there. A reader
-//! gets the end of the file once somebody has written and nobody has the pipe open for writing any more; where a writer
-//! was killed it gets EPIPE instead, also if it has the pipe open for writing itself. A writer gets EPIPE where the last
-//! reader was killed, until somebody reads again.
+//! gets the end of the file once somebody has written and nobody has the pipe open for writing any more. A writer that is
+//! cut (killed, or its connection is lost) has not ended: in the place of the end, behind all that the others write,
+//! readers get EPIPE, also who has the pipe open for writing itself. A writer gets EPIPE where the last reader but itself was
+//! cut, until somebody reads again.
+//!
+//! An end stays what it was until somebody opens the pipe for writing again: then another stream begins for who has read
+//! that end, and for who comes now. Who has not read it reads on, and gets the worse of both ends.
 
 use super::{Host, check_access, qid, wanted};
 use covey_ninep::message::Qid;
@@ -28,7 +32,6 @@ pub struct Pipes {
     names: RefCell<Directory<Rc<Pipe>>>,
     count: Rc<Cell<usize>>,
     number: Cell<u64>,
-    is_failing: Cell<bool>,
 }
 
 /// The directory, a pipe, or an open end of one.
@@ -48,10 +51,13 @@ pub struct Pipe {
     bytes: RefCell<VecDeque<u8>>,
     readers: Cell<usize>,
     writers: Cell<usize>,
-    was_written: Cell<bool>,
-    /// A writer was killed.
-    is_broken: Cell<bool>,
-    /// The last reader was killed.
+    /// How far it has come.
+    now: Cell<Mark>,
+    /// Where the stream begins that a new reader reads.
+    begin: Cell<Mark>,
+    /// The last end that a reader was told.
+    told: Cell<Option<Mark>>,
+    /// A reader was cut, and none has come since.
     is_deaf: Cell<bool>,
     bell: Bell,
     /// How many there are of a host: those without a name, too, as long as somebody has them open.
@@ -66,11 +72,26 @@ impl Drop for Pipe {
     }
 }
 
+/// What has become of a pipe so far, in numbers that only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Mark {
+    /// Writes, and writers that were cut: without any there is no end.
+    writes: u64,
+    /// Writers that were cut.
+    cuts: u64,
+    /// Writers that have come.
+    writers: u64,
+}
+
 /// An open end of a pipe.
 pub struct End {
     pipe: Rc<Pipe>,
     reads: bool,
     writes: bool,
+    /// Where the stream began that it reads, if it reads.
+    begin: Cell<Mark>,
+    /// The end that it was told.
+    told: Cell<Option<Mark>>,
 }
 
 impl Pipe {
@@ -83,47 +104,128 @@ impl Pipe {
             bytes: RefCell::default(),
             readers: Cell::new(0),
             writers: Cell::new(0),
-            was_written: Cell::new(false),
-            is_broken: Cell::new(false),
+            now: Cell::default(),
+            begin: Cell::default(),
+            told: Cell::new(None),
             is_deaf: Cell::new(false),
             bell: Bell::default(),
             count,
         }
     }
 
-    /// `own`: how many of the writers are who reads.
-    fn take(&self, count: usize, own: usize) -> Option<Result<Bytes>> {
-        let mut bytes = self.bytes.borrow_mut();
+    fn advance(&self, change: impl FnOnce(&mut Mark)) {
+        let mut now = self.now.get();
+        change(&mut now);
+        self.now.set(now);
+    }
+
+    /// A writer comes.
+    fn add_writer(&self) {
+        self.advance(|now| now.writers += 1);
+        let was_told = self.told.take().is_some();
+        let is_over = self.writers.get() == 0 || was_told;
+        if is_over && self.bytes.borrow().is_empty() {
+            self.begin.set(self.now.get());
+        }
+        self.writers.set(self.writers.get() + 1);
+    }
+
+    fn add_reader(&self) {
+        self.readers.set(self.readers.get() + 1);
+        self.is_deaf.set(false);
+    }
+}
+
+impl End {
+    fn new(pipe: Rc<Pipe>, flags: u32) -> End {
+        let (reads, writes) = (flags & 3 != 1, flags & 3 != 0);
+        if reads {
+            pipe.add_reader();
+        }
+        if writes {
+            pipe.add_writer();
+        }
+        let (begin, told) = (Cell::new(pipe.begin.get()), Cell::new(None));
+        End { pipe, reads, writes, begin, told }
+    }
+
+    /// Where the stream began that it reads now.
+    fn begin(&self) -> Mark {
+        let is_past = |told: &Mark| told.writers < self.pipe.now.get().writers;
+        if let Some(told) = self.told.get().filter(is_past) {
+            self.told.set(None);
+            self.begin.set(told);
+        }
+        self.begin.get()
+    }
+
+    /// None as long as there is nothing.
+    fn take(&self, count: usize) -> Option<Result<Bytes>> {
+        let mut bytes = self.pipe.bytes.borrow_mut();
         if bytes.is_empty() {
-            if self.writers.get() <= own && self.was_written.get() && self.is_broken.get() {
-                let what = "who wrote into the pipe was killed";
-                return Some(Err(Errno::because(Errno::EPIPE, what)));
-            }
-            let is_over = self.writers.get() == 0 && self.was_written.get();
-            return is_over.then(|| Ok(Bytes::new()));
+            drop(bytes);
+            return self.stream_end();
         }
         let count = count.min(bytes.len());
         let taken: Bytes = bytes.drain(..count).collect::<Vec<u8>>().into();
         drop(bytes);
-        self.bell.ring();
+        self.pipe.bell.ring();
         Some(Ok(taken))
+    }
+
+    /// How the stream ends, if nobody else writes any more.
+    fn stream_end(&self) -> Option<Result<Bytes>> {
+        let (pipe, begin, now) = (&self.pipe, self.begin(), self.pipe.now.get());
+        let others = pipe.writers.get() - usize::from(self.writes);
+        let end = match () {
+            () if others > 0 || now.writes == begin.writes => return None,
+            () if now.cuts > begin.cuts => {
+                let what = "who wrote into the pipe was killed, or its connection was lost";
+                Err(Errno::because(Errno::EPIPE, what))
+            }
+            // It may write itself.
+            () if self.writes => return None,
+            () => Ok(Bytes::new()),
+        };
+        self.told.set(Some(now));
+        pipe.told.set(Some(now));
+        Some(end)
     }
 
     /// None as long as it does not fit.
     fn put(&self, data: &[u8]) -> Option<Result<u32>> {
-        if self.is_deaf.get() {
-            let what = "who read from the pipe was killed";
+        let pipe = &self.pipe;
+        if pipe.is_deaf.get() && pipe.readers.get() == usize::from(self.reads) {
+            let what = "who read from the pipe was killed, or its connection was lost";
             return Some(Err(Errno::because(Errno::EPIPE, what)));
         }
-        let mut bytes = self.bytes.borrow_mut();
+        let mut bytes = pipe.bytes.borrow_mut();
         if bytes.len() + data.len() > PIPE_BYTES {
             return None;
         }
         bytes.extend(data);
         drop(bytes);
-        self.was_written.set(true);
-        self.bell.ring();
+        pipe.advance(|now| now.writes += 1);
+        pipe.bell.ring();
         Some(Ok(data.len() as u32))
+    }
+
+    /// It is closed, or whoever held it is lost.
+    fn close(&self, is_cut: bool) {
+        let pipe = &self.pipe;
+        if self.writes {
+            pipe.writers.set(pipe.writers.get() - 1);
+            if is_cut {
+                // Its end is an error even if it has written nothing.
+                pipe.advance(|now| (now.writes, now.cuts) = (now.writes + 1, now.cuts + 1));
+            }
+        }
+        if self.reads {
+            pipe.readers.set(pipe.readers.get() - 1);
+            // Told to those who write now: whoever comes afterwards may have another reader.
+            pipe.is_deaf.set(is_cut && pipe.writers.get() > 0);
+        }
+        pipe.bell.ring();
     }
 }
 
@@ -150,13 +252,7 @@ impl Pipes {
         let (uid, gid) = host.owner();
         let attr = Attr::new(1, S_IFDIR | 0o755, uid, gid, host.now()).into();
         let (count, number) = (Rc::default(), Cell::new(1));
-        let names = RefCell::default();
-        Pipes { host, attr, names, count, number, is_failing: Cell::new(false) }
-    }
-
-    /// While this is so, ends that are closed belong to somebody who was killed.
-    pub fn set_failing(&self, is_failing: bool) {
-        self.is_failing.set(is_failing);
+        Pipes { host, attr, names: RefCell::default(), count, number }
     }
 
     fn attr_of(&self, node: &Node) -> Attr {
@@ -178,21 +274,8 @@ impl Pipes {
     }
 
     fn opened(&self, pipe: Rc<Pipe>, flags: u32) -> Opened<Node> {
-        let (reads, writes) = (flags & 3 != 1, flags & 3 != 0);
-        if reads {
-            pipe.readers.set(pipe.readers.get() + 1);
-            pipe.is_deaf.set(false);
-        }
-        if writes {
-            pipe.writers.set(pipe.writers.get() + 1);
-            let is_first = pipe.writers.get() == 1 || pipe.is_broken.get();
-            if is_first && pipe.bytes.borrow().is_empty() {
-                pipe.was_written.set(false);
-                pipe.is_broken.set(false);
-            }
-        }
         let qid = qid(&pipe.attr.borrow());
-        Opened { qid, node: Node::End(Rc::new(End { pipe, reads, writes })), blocking: true }
+        Opened { qid, node: Node::End(Rc::new(End::new(pipe, flags))), blocking: true }
     }
 }
 
@@ -266,18 +349,18 @@ impl Tree for Pipes {
     }
 
     fn read(&self, _: &Rc<User>, node: &Node, read: Read<'_>) -> Data {
-        let (pipe, own) = match node.end() {
-            Ok(end) => (end.pipe.clone(), usize::from(end.writes)),
+        let end = match node.end() {
+            Ok(end) => end.clone(),
             Err(error) => return Data::Failed(error),
         };
         let count = read.count as usize;
-        let bell = pipe.bell.clone();
-        Data::later(bell.wait(move || pipe.take(count, own)))
+        let bell = end.pipe.bell.clone();
+        Data::later(bell.wait(move || end.take(count)))
     }
 
     fn write(&self, _: &Rc<User>, node: &Node, write: Write) -> Written {
-        let pipe = match node.end() {
-            Ok(end) => end.pipe.clone(),
+        let end = match node.end() {
+            Ok(end) => end.clone(),
             Err(error) => return Written::Now(Err(error)),
         };
         write.received(|_, data| {
@@ -285,11 +368,11 @@ impl Tree for Pipes {
                 let what = format!("a pipe holds {PIPE_BYTES} bytes");
                 return Err(Errno::because(Errno::EINVAL, what)).into();
             }
-            if let Some(put) = pipe.put(&data) {
+            if let Some(put) = end.put(&data) {
                 return put.into();
             }
-            let bell = pipe.bell.clone();
-            Outcome::later(bell.wait(move || pipe.put(&data)))
+            let bell = end.pipe.bell.clone();
+            Outcome::later(bell.wait(move || end.put(&data)))
         })
     }
 
@@ -310,126 +393,17 @@ impl Tree for Pipes {
     }
 
     fn clunk(&self, _: &Rc<User>, node: Node) {
-        let Node::End(end) = node else { return };
-        let pipe = &end.pipe;
-        if end.reads {
-            pipe.readers.set(pipe.readers.get() - 1);
+        if let Node::End(end) = node {
+            end.close(false);
         }
-        if end.writes {
-            pipe.writers.set(pipe.writers.get() - 1);
-            if self.is_failing.get() {
-                pipe.is_broken.set(true);
-                // Its end is an error even if it has written nothing.
-                pipe.was_written.set(true);
-            }
+    }
+
+    fn cut(&self, _: &Rc<User>, node: Node) {
+        if let Node::End(end) = node {
+            end.close(true);
         }
-        if end.reads && pipe.readers.get() == 0 {
-            // Told to those who write now: whoever comes afterwards may have another reader.
-            pipe.is_deaf.set(self.is_failing.get() && pipe.writers.get() > 0);
-        }
-        pipe.bell.ring();
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::tests::toy;
-    use super::*;
-
-    const READ: u32 = 0;
-    const WRITE: u32 = 1;
-    const BOTH: u32 = 2;
-
-    struct Rig {
-        pipes: Rc<Pipes>,
-        pipe: Rc<Pipe>,
-        user: Rc<User>,
-    }
-
-    impl Rig {
-        fn new() -> Rig {
-            let (pipes, user) = (toy(1).pipes, User { uid: 0, gid: 0, groups: Vec::new() });
-            let pipe = pipes.add(&user, Name::from("a"), 0o600).unwrap();
-            Rig { pipes, pipe, user: Rc::new(user) }
-        }
-
-        fn open(&self, flags: u32) -> Node {
-            self.pipes.opened(self.pipe.clone(), flags).node
-        }
-
-        fn kill(&self, node: Node) {
-            self.pipes.set_failing(true);
-            self.pipes.clunk(&self.user, node);
-            self.pipes.set_failing(false);
-        }
-
-        fn put(&self, bytes: usize) -> Option<std::result::Result<u32, u32>> {
-            let put = self.pipe.put(&vec![7; bytes]);
-            put.map(|put| put.map_err(|error| error.code))
-        }
-
-        fn take(&self, own: usize) -> Option<std::result::Result<usize, u32>> {
-            let taken = self.pipe.take(PIPE_BYTES, own);
-            taken.map(|taken| taken.map(|bytes| bytes.len()).map_err(|error| error.code))
-        }
-    }
-
-    #[test]
-    fn who_waits_for_room_hears_that_the_last_reader_was_killed() {
-        let rig = Rig::new();
-        let (one, other, writer) = (rig.open(READ), rig.open(READ), rig.open(WRITE));
-        assert_eq!(rig.put(PIPE_BYTES), Some(Ok(PIPE_BYTES as u32)));
-        assert_eq!(rig.put(1), None);
-        rig.kill(one);
-        assert_eq!(rig.put(1), None, "there is another reader");
-        rig.kill(other);
-        assert_eq!(rig.put(1), Some(Err(Errno::EPIPE)));
-        // One that comes anew takes what is there.
-        let reader = rig.open(READ);
-        assert_eq!(rig.put(1), None);
-        assert_eq!(rig.take(0), Some(Ok(PIPE_BYTES)));
-        assert_eq!(rig.put(1), Some(Ok(1)));
-        // One that ends in good order leaves what is written to the next, as one that never came does.
-        rig.pipes.clunk(&rig.user, reader);
-        assert_eq!(rig.put(1), Some(Ok(1)));
-        rig.pipes.clunk(&rig.user, writer);
-    }
-
-    #[test]
-    fn whoever_writes_after_all_are_gone_waits_for_a_reader_as_ever() {
-        let rig = Rig::new();
-        let both = rig.open(BOTH);
-        rig.kill(both);
-        let _writer = rig.open(WRITE);
-        assert_eq!(rig.put(1), Some(Ok(1)));
-    }
-
-    #[test]
-    fn one_who_could_write_as_well_hears_that_the_other_writer_was_killed() {
-        let rig = Rig::new();
-        let (reader, writer) = (rig.open(BOTH), rig.open(WRITE));
-        assert_eq!(rig.put(3), Some(Ok(3)));
-        assert_eq!(rig.take(1), Some(Ok(3)));
-        assert_eq!(rig.take(1), None);
-        rig.kill(writer);
-        assert_eq!(rig.take(1), Some(Err(Errno::EPIPE)));
-        let next = rig.open(WRITE);
-        assert_eq!(rig.take(1), None, "there is somebody again");
-        // The end of a writer in good order is no end for one who may write itself.
-        rig.pipes.clunk(&rig.user, next);
-        assert_eq!(rig.take(1), None);
-        drop(reader);
-    }
-
-    #[test]
-    fn a_pipe_without_a_name_counts_as_long_as_somebody_has_it() {
-        let rig = Rig::new();
-        let end = rig.open(WRITE);
-        rig.pipes.names.borrow_mut().remove(&Name::from("a")).unwrap();
-        let Rig { pipes, pipe, user } = rig;
-        drop(pipe);
-        assert_eq!(pipes.count.get(), 1);
-        pipes.clunk(&user, end);
-        assert_eq!(pipes.count.get(), 0);
-    }
-}
+mod tests;

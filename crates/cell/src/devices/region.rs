@@ -3,7 +3,7 @@
 use super::{Backing, Host};
 use crate::header::{Headers, Place, Ticket, View};
 use crate::memory::Shared;
-use covey_ninep::tree::{Data, Errno, Read, Result};
+use covey_ninep::tree::{Data, Errno, Outcome, Read, Result};
 use covey_wire::Bytes;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -37,12 +37,14 @@ pub struct Region {
     backing: Rc<dyn Backing>,
     lines: Rc<dyn Lines>,
     ticket: Cell<Option<Ticket>>,
+    /// The header says less than the file has by now.
+    is_stale: Cell<bool>,
 }
 
 impl Region {
     /// A file with these bytes.
     pub fn new(backing: Rc<dyn Backing>, lines: Rc<dyn Lines>) -> Region {
-        Region { backing, lines, ticket: Cell::new(None) }
+        Region { backing, lines, ticket: Cell::new(None), is_stale: Cell::new(false) }
     }
 
     /// Its bytes.
@@ -54,8 +56,11 @@ impl Region {
     pub fn refresh(&self) -> Result<u64> {
         let before = self.backing.size();
         let size = self.backing.refresh()?;
-        if size != before {
+        if size != before || self.is_stale.get() {
+            // Told by whoever comes next, if a worker does not let go of it now.
+            self.is_stale.set(true);
             self.change(|| Ok(()))?;
+            self.is_stale.set(false);
         }
         Ok(size)
     }
@@ -74,6 +79,28 @@ impl Region {
             Ok(true)
         });
         filled.unwrap_or_else(|| Errno::EIO.into())
+    }
+
+    /// The same while others are served, where that takes time.
+    pub fn fetch(&self, at: u64, count: u32) -> Outcome<Bytes> {
+        let count = u64::from(count);
+        let most = if self.backing.has_size() { self.size().saturating_sub(at) } else { count };
+        let count = most.min(count) as usize;
+        if count == 0 {
+            return Ok(Bytes::new()).into();
+        }
+        let now = || {
+            let mut out = vec![0; count];
+            let got = self.backing.read(at, &mut out)?;
+            out.truncate(got);
+            Ok(out.into())
+        };
+        self.backing.fetch(at, count).unwrap_or_else(|| Outcome::now(now))
+    }
+
+    /// Writes while others are served, where that takes time; then a [`refresh`](Region::refresh) is due if the file has grown.
+    pub fn store(&self, at: u64, data: &Bytes) -> Option<Outcome<()>> {
+        self.backing.store(at, data)
     }
 
     /// Writes; behind the end the file grows.
@@ -106,7 +133,7 @@ impl Region {
     }
 
     /// To stable storage.
-    pub fn sync(&self) -> Result<()> {
+    pub fn sync(&self) -> Outcome<()> {
         self.backing.sync()
     }
 

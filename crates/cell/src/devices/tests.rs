@@ -5,7 +5,7 @@ use crate::Plan;
 use crate::header::{Headers, Ticket, enter};
 use crate::memory::{Flat, Shared};
 use covey_ninep::namespace::Namespace;
-use covey_ninep::tree::{Attach, Bell, Opened, Peer, SetAttr, Tree, Write};
+use covey_ninep::tree::{Attach, Bell, Opened, Peer, Read, SetAttr, Tree, Write};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Weak;
@@ -23,6 +23,8 @@ pub(crate) struct ToyHost {
     pub read_in: Cell<u32>,
     /// Nothing can be written any more.
     pub is_full: Rc<Cell<bool>>,
+    /// Its files may only be read from now on.
+    pub is_read_only: Cell<bool>,
 }
 
 pub(crate) struct Gate {
@@ -38,9 +40,15 @@ struct Part {
     at: u64,
     size: Cell<u64>,
     is_full: Rc<Cell<bool>>,
+    /// Reads wait for it: none for those of memory.
+    slow: Option<Rc<Gate>>,
 }
 
 impl Backing for Part {
+    fn number(&self) -> u64 {
+        self.at
+    }
+
     fn size(&self) -> u64 {
         self.size.get()
     }
@@ -74,19 +82,28 @@ impl Backing for Part {
         Some(Place { mapping: 0, pointer: self.at, capacity: ROOM })
     }
 
-    fn sync(&self) -> Result<()> {
-        Ok(())
+    fn fetch(&self, at: u64, count: usize) -> Option<Outcome<covey_wire::Bytes>> {
+        let (gate, mut out) = (self.slow.clone()?, vec![0; count]);
+        let read = self.read(at, &mut out).map(|_| out.into());
+        Some(Outcome::later(async move {
+            gate.bell.wait(|| gate.is_open.get().then_some(())).await;
+            read
+        }))
+    }
+
+    fn sync(&self) -> Outcome<()> {
+        Ok(()).into()
     }
 }
 
 impl ToyHost {
-    fn part(&self) -> Rc<Part> {
+    fn part(&self) -> Part {
         let at = self.next.replace(self.next.get() + ROOM);
         let (memory, is_full) = (self.memory.clone(), self.is_full.clone());
-        Rc::new(Part { memory, at, size: Cell::new(0), is_full })
+        Part { memory, at, size: Cell::new(0), is_full, slow: None }
     }
 
-    fn copy(&self, path: &str) -> Result<Rc<Part>> {
+    fn copy(&self, path: &str) -> Result<Part> {
         let part = self.part();
         part.write(0, self.files.borrow().get(path).ok_or(Errno::ENOENT)?)?;
         Ok(part)
@@ -103,16 +120,22 @@ impl Host for ToyHost {
     }
 
     fn memory(&self) -> Result<Rc<dyn Backing>> {
-        Ok(self.part())
+        Ok(Rc::new(self.part()))
     }
 
-    fn open(&self, path: &str, _: bool) -> Result<Rc<dyn Backing>> {
-        if let Some(part) = self.parts.borrow().get(path).and_then(Weak::upgrade) {
-            return Ok(part);
-        }
-        let part = self.copy(path)?;
-        self.parts.borrow_mut().insert(path.into(), Rc::downgrade(&part));
-        Ok(part)
+    fn open(&self, path: &str, may_write: bool) -> Outcome<Rc<dyn Backing>> {
+        Outcome::now(|| {
+            if may_write && self.is_read_only.get() {
+                return Err(Errno::EACCES.into());
+            }
+            if let Some(part) = self.parts.borrow().get(path).and_then(Weak::upgrade) {
+                return Ok(part as Rc<dyn Backing>);
+            }
+            let slow = path.contains("slow").then(|| self.gate.clone());
+            let part = Rc::new(Part { slow, ..self.copy(path)? });
+            self.parts.borrow_mut().insert(path.into(), Rc::downgrade(&part));
+            Ok(part)
+        })
     }
 
     fn private(&self, path: &str) -> Outcome<Rc<dyn Backing>> {
@@ -120,10 +143,39 @@ impl Host for ToyHost {
         let (part, gate) = (self.copy(path), self.gate.clone());
         Outcome::later(async move {
             gate.bell.wait(|| gate.is_open.get().then_some(())).await;
-            part.map(|part| -> Rc<dyn Backing> { part })
+            part.map(|part| -> Rc<dyn Backing> { Rc::new(part) })
         })
     }
 
+    fn attrs(&self, paths: Vec<String>) -> Outcome<Vec<Result<Attr>>> {
+        Ok(paths.iter().map(|path| self.attr(path)).collect()).into()
+    }
+
+    fn list(&self, _: &str) -> Outcome<Vec<Name>> {
+        Ok(self.files.borrow().keys().map(|path| Name::from(&path[1..])).collect()).into()
+    }
+
+    fn make(&self, path: &str, _: u32) -> Outcome<()> {
+        Outcome::now(|| match self.files.borrow_mut().insert(path.into(), Vec::new()) {
+            Some(_) => Err(Errno::EEXIST.into()),
+            None => Ok(()),
+        })
+    }
+
+    fn remove(&self, path: &str) -> Outcome<()> {
+        self.files.borrow_mut().remove(path).map(drop).ok_or(Errno::ENOENT.into()).into()
+    }
+
+    fn share(&self, _: u32, _: u32) -> Result<()> {
+        Ok(())
+    }
+
+    fn log(&self, text: &[u8]) {
+        self.logged.borrow_mut().extend_from_slice(text);
+    }
+}
+
+impl ToyHost {
     fn attr(&self, path: &str) -> Result<Attr> {
         if path.is_empty() {
             return Ok(Attr::new(1, covey_ninep::tree::S_IFDIR | 0o755, 7, 7, Time::default()));
@@ -133,29 +185,6 @@ impl Host for ToyHost {
         let mode = covey_ninep::tree::S_IFREG | 0o644;
         let attr = Attr::new(index as u64 + 2, mode, 7, 7, Time::default());
         Ok(Attr { size: files[path].len() as u64, ..attr })
-    }
-
-    fn list(&self, _: &str) -> Result<Vec<Name>> {
-        Ok(self.files.borrow().keys().map(|path| Name::from(&path[1..])).collect())
-    }
-
-    fn make(&self, path: &str, _: u32) -> Result<()> {
-        match self.files.borrow_mut().insert(path.into(), Vec::new()) {
-            Some(_) => Err(Errno::EEXIST.into()),
-            None => Ok(()),
-        }
-    }
-
-    fn remove(&self, path: &str) -> Result<()> {
-        self.files.borrow_mut().remove(path).map(drop).ok_or(Errno::ENOENT.into())
-    }
-
-    fn share(&self, _: u32, _: u32) -> Result<()> {
-        Ok(())
-    }
-
-    fn log(&self, text: &[u8]) {
-        self.logged.borrow_mut().extend_from_slice(text);
     }
 }
 
@@ -176,16 +205,31 @@ pub(crate) fn toy(workers: u32) -> Toy {
     let (logged, files) = (RefCell::default(), RefCell::default());
     let gate = Rc::new(Gate { bell: Bell::default(), is_open: Cell::new(true) });
     let (memory_, read_in, parts) = (memory.clone(), Cell::new(0), RefCell::default());
-    let is_full = Rc::default();
-    let host =
-        Rc::new(ToyHost { memory: memory_, next, logged, files, parts, gate, read_in, is_full });
+    let (is_full, is_read_only) = (Rc::default(), Cell::new(false));
+    let host = ToyHost {
+        memory: memory_,
+        next,
+        logged,
+        files,
+        parts,
+        gate,
+        read_in,
+        is_full,
+        is_read_only,
+    };
+    let host = Rc::new(host);
     let headers = Rc::new(Headers::new(memory, workers, |rounds| rounds < 3));
     let pipes = Rc::new(Pipes::new(host.clone()));
     let names = Namespace::folder();
     let bind = |name: &str, part| names.bind(&format!("cell/{name}"), part).expect("a free name");
     bind("r", Rc::new(Memory::new(host.clone(), headers.clone())));
-    bind("U", Rc::new(HostFiles::new(host.clone(), headers.clone(), Kind::Mapped)));
-    bind("R", Rc::new(HostFiles::new(host.clone(), headers.clone(), Kind::Private)));
+    let lanes = Rc::<Lanes>::default();
+    let files = |kind| {
+        let (host, headers) = (host.clone(), headers.clone());
+        Rc::new(HostFiles::new(host, headers, kind, lanes.clone()))
+    };
+    bind("U", files(Kind::Mapped));
+    bind("R", files(Kind::Private));
     bind("p", pipes.clone());
     bind("l", Rc::new(Log::new(host.clone())));
     Toy { host, pipes, names: Rc::new(names), headers }
@@ -217,16 +261,21 @@ fn opening(
     name: &str,
     flags: u32,
 ) -> std::pin::Pin<Box<dyn Future<Output = Result<Opened<host::Node>>>>> {
-    let (peer, root) = (Peer::default(), Name::from("/"));
+    opening_as("unix", files, name, flags)
+}
+
+fn opening_as(
+    visitor: &str,
+    files: &HostFiles,
+    name: &str,
+    flags: u32,
+) -> std::pin::Pin<Box<dyn Future<Output = Result<Opened<host::Node>>>>> {
+    let (peer, root) = (Peer { name: visitor.into(), ..Peer::default() }, Name::from("/"));
     let attach = Attach { peer, uname: root.clone(), n_uname: Some(7), aname: root };
     let user = User { uid: 7, gid: 7, groups: vec![7] };
-    let now = |outcome| match outcome {
-        Outcome::Now(Ok(value)) => value,
-        _ => panic!("it is answered at once"),
-    };
-    let (user, _, root) = now(files.enter(&user, attach));
+    let (user, _, root) = at_once(files.enter(&user, attach).wait()).unwrap();
     let user = Rc::new(user);
-    let Outcome::Now(Ok(walked)) = files.walk(&user, &root, &[Name::from(name)]) else { panic!() };
+    let walked = at_once(files.walk(&user, &root, &[Name::from(name)]).wait()).unwrap();
     Box::pin(files.open(&user, &walked[0].1, flags).wait())
 }
 
@@ -234,7 +283,7 @@ fn opening(
 fn a_file_that_is_cut_by_who_writes_it_is_cut_for_who_reads_it_and_not_under_a_copy() {
     let Toy { host, headers, .. } = toy(1);
     host.files.borrow_mut().insert("/data".into(), b"as it was".to_vec());
-    let files = HostFiles::new(host.clone(), headers, Kind::Mapped);
+    let files = HostFiles::new(host.clone(), headers, Kind::Mapped, Rc::default());
     let open = |flags| at_once(opening(&files, "data", flags)).unwrap().node;
     let (reader, writer) = (open(0), open(1));
     let user = Rc::new(User { uid: 7, gid: 7, groups: vec![7] });
@@ -259,11 +308,97 @@ fn a_file_that_is_cut_by_who_writes_it_is_cut_for_who_reads_it_and_not_under_a_c
 }
 
 #[test]
+fn a_file_that_is_open_is_opened_again_only_by_who_still_may() {
+    let Toy { host, headers, .. } = toy(1);
+    host.files.borrow_mut().insert("/data".into(), b"as it was".to_vec());
+    let files = HostFiles::new(host.clone(), headers, Kind::Mapped, Rc::default());
+    let held = at_once(opening(&files, "data", 2)).unwrap();
+    host.is_read_only.set(true);
+    assert_eq!(at_once(opening(&files, "data", 2)).err().unwrap().code, Errno::EACCES);
+    at_once(opening(&files, "data", 0)).unwrap();
+    drop(held);
+}
+
+#[test]
+fn a_slow_file_makes_its_own_worker_wait_and_no_other() {
+    use std::task::{Context, Poll, Waker};
+    let Toy { host, headers, .. } = toy(2);
+    host.files.borrow_mut().insert("/slow".into(), b"at last".to_vec());
+    host.files.borrow_mut().insert("/quick".into(), b"at once".to_vec());
+    let files = HostFiles::new(host.clone(), headers, Kind::Mapped, Rc::default());
+    let user = Rc::new(User { uid: 7, gid: 7, groups: vec![7] });
+    let open = |worker, name| {
+        let opened = at_once(opening_as(&worker_name(worker), &files, name, 0));
+        opened.unwrap().node
+    };
+    let read = |node: &host::Node| {
+        Box::pin(files.read(&user, node, Read::bytes(0, 16)).into_outcome().wait())
+    };
+    let (slow, quick, other) = (open(0, "slow"), open(0, "quick"), open(1, "quick"));
+    host.gate.is_open.set(false);
+    let (mut first, mut second, mut third) = (read(&slow), read(&quick), read(&other));
+    let context = &mut Context::from_waker(Waker::noop());
+    assert!(first.as_mut().poll(context).is_pending());
+    assert!(second.as_mut().poll(context).is_pending(), "its worker has asked for another first");
+    let Poll::Ready(Ok(bytes)) = third.as_mut().poll(context) else { panic!("nobody waits") };
+    assert_eq!(&bytes[..], b"at once");
+    host.gate.is_open.set(true);
+    host.gate.bell.ring();
+    let Poll::Ready(Ok(bytes)) = first.as_mut().poll(context) else { panic!("it is there") };
+    assert_eq!(&bytes[..], b"at last");
+    assert!(matches!(second.as_mut().poll(context), Poll::Ready(Ok(_))));
+}
+
+#[test]
+fn a_region_is_mapped_by_who_may_write_it_and_by_nobody_else() {
+    let Toy { host, headers, .. } = toy(1);
+    let memory = Memory::new(host, headers);
+    let user = |uid| Rc::new(User { uid, gid: uid, groups: vec![uid] });
+    let (root, owner, other) = (user(0), user(7), user(8));
+    let now = |outcome| match outcome {
+        Outcome::Now(Ok(value)) => value,
+        _ => panic!("it is answered at once"),
+    };
+    let attach = || {
+        let root = Name::from("/");
+        Attach { peer: Peer::default(), uname: root.clone(), n_uname: None, aname: root }
+    };
+    let (_, _, dir) = now(memory.enter(&root, attach()));
+    let code = |user: &Rc<User>, node: &memory::Node| {
+        let body: Vec<u8> = [MAP, 0].iter().flat_map(|word: &u32| word.to_le_bytes()).collect();
+        at_once(memory.call(user, node, body.into()).wait()).map(drop).map_err(|error| error.code)
+    };
+    let made = |name: &str, mode| {
+        let opened = at_once(memory.create(&root, &dir, Name::from(name), 2, mode, 0).wait());
+        opened.unwrap().node
+    };
+    let (hidden, shown, shared) = (made("a", 0o600), made("b", 0o644), made("c", 0o666));
+    for user in [&owner, &other] {
+        assert_eq!(code(user, &hidden), Err(Errno::EACCES));
+        assert_eq!(code(user, &shown), Err(Errno::EACCES), "it may only be read");
+        assert_eq!(code(user, &shared), Ok(()));
+    }
+    assert_eq!(code(&root, &hidden), Ok(()));
+    // What its owner has made read-only the owner can make writable again, and nobody else.
+    let set = |user: &Rc<User>, set: SetAttr| {
+        at_once(memory.setattr(user, &shared, set).wait()).map_err(|error| error.code)
+    };
+    let mode = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
+    let size = SetAttr { size: Some(1), ..SetAttr::default() };
+    let own = SetAttr { uid: Some(7), ..mode(0o400) };
+    assert_eq!(set(&root, own), Ok(()));
+    assert_eq!(set(&owner, size.clone()), Err(Errno::EACCES));
+    assert_eq!(set(&other, mode(0o666)), Err(Errno::EPERM));
+    assert_eq!(set(&owner, mode(0o600)), Ok(()));
+    assert_eq!(set(&owner, size), Ok(()));
+}
+
+#[test]
 fn a_private_file_is_read_in_once_and_whoever_waits_for_it_may_give_up() {
     use std::task::{Context, Poll, Waker};
     let Toy { host, headers, .. } = toy(1);
     host.files.borrow_mut().insert("/data".into(), b"as it was".to_vec());
-    let files = HostFiles::new(host.clone(), headers, Kind::Private);
+    let files = HostFiles::new(host.clone(), headers, Kind::Private, Rc::default());
     let context = &mut Context::from_waker(Waker::noop());
     host.gate.is_open.set(false);
     let (mut first, mut second) = (opening(&files, "data", 2), opening(&files, "data", 2));

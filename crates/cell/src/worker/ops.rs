@@ -28,6 +28,9 @@ pub(super) enum Reply {
 const PAYLOAD_BYTES: u64 = SLOT_BYTES - IOHDRSZ as u64;
 /// Messages of one transfer that are on their way at once.
 const AHEAD: u64 = 8;
+/// The mode of what is made where none was asked for: on the devices of the host it is its user's alone.
+const PRIVATE: u32 = 0o600;
+const PUBLIC: u32 = 0o644;
 const O_WRONLY: u32 = 1;
 const O_RDWR: u32 = 2;
 
@@ -82,10 +85,12 @@ pub(super) fn open(conn: &Conn, names: Vec<Name>, mode: u32, maps: Option<u32>) 
         return opened(conn, names, flags(mode), maps);
     }
     let conn = conn.clone();
+    let is_host_s = names.first().is_some_and(|name| name.as_bytes() == b"cell");
+    let perm = if is_host_s { PRIVATE } else { PUBLIC };
     Box::pin(async move {
         match opened(&conn, names.clone(), O_RDWR, maps).await {
             Err(error) if error.code == Errno::ENOENT => {
-                create(&conn, names, 0o644, mode::BOTH, maps).await
+                create(&conn, names, perm, mode::BOTH, maps).await
             }
             Err(error) if REFUSALS.contains(&error.code) => opened(&conn, names, 0, maps).await,
             result => result,

@@ -1,26 +1,18 @@
 //! `covey cell`: workers with a small local store that reach everything as files.
 
+mod node;
+mod shown;
+
 use super::Context;
-use crate::config::{Config, find, load_found};
 use crate::error::{Cannot, Error, Result};
-use covey_cluster::net::{addresses, dial_node};
-use covey_io::os::net::Address;
-use covey_io::os::random;
-use covey_ninep::client::{Conn, Fid};
-use covey_ninep::message::Message;
 use covey_ninep::tree::Errno;
-use covey_serve::cell::{Host, Outcome, Wish, library, work};
-use covey_wire::{Bytes, Name};
+use covey_serve::cell::{Ending, Host, Outcome, Wish, library, work};
+use node::{Node, node};
 use serde::Serialize;
+use shown::show;
 use std::ffi::OsString;
 use std::io::Write;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-use tokio::task::{AbortHandle, spawn_local};
-
-/// How often a host looks whether its node still shows it.
-const ANNOUNCED_AGAIN: Duration = Duration::from_secs(3);
+use std::path::PathBuf;
 
 /// Workers with a small local store that reach everything as files
 ///
@@ -32,6 +24,7 @@ const ANNOUNCED_AGAIN: Duration = Duration::from_secs(3);
 ///
 ///     cc -O2 -shared -fPIC -o sum.so sum.c
 ///     covey cell run -s 4 sum.so /tmp/numbers
+///     covey cell end
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -42,6 +35,7 @@ pub struct Args {
 #[derive(clap::Subcommand, Debug)]
 enum Command {
     Run(Run),
+    End(End),
     #[command(hide = true)]
     Work(Work),
 }
@@ -100,6 +94,27 @@ struct Run {
     words: Vec<OsString>,
 }
 
+/// End programs on workers that a node shows, and wait until they are gone
+///
+/// Without HOST all of yours end. HOST is a host as /cell/ctl of the node lists it. Its workers are
+/// killed, what they had open is closed, and who reads a pipe that one of them wrote gets an error;
+/// `covey cell run` ends with exit code 1. Only a host's user and root may end it.
+///
+/// EXAMPLES
+///
+///     covey cell end
+///     covey cell end --node io1 /tmp/covey-cell-6b1e0c1f5a3d2e47/host
+#[derive(clap::Args, Debug)]
+#[command(verbatim_doc_comment)]
+struct End {
+    /// The node that shows them [default: the one on this machine]
+    #[arg(long, value_name = "NODE")]
+    node: Option<String>,
+    /// The host to end [default: all of yours]
+    #[arg(value_name = "HOST")]
+    host: Option<String>,
+}
+
 /// One worker, whose host is at stdin.
 #[derive(clap::Args, Debug)]
 struct Work {
@@ -120,6 +135,7 @@ fn parted(words: Vec<OsString>) -> (PathBuf, Vec<OsString>) {
 pub async fn run(args: Args, context: &Context) -> Result<()> {
     match args.command {
         Command::Run(args) => run_workers(args, context).await,
+        Command::End(args) => end(args, context).await,
         Command::Work(args) => {
             let (program, words) = parted(args.words);
             let status = work(&program, words, args.cpu).cannot(|| "run a worker")?;
@@ -137,7 +153,7 @@ async fn run_workers(args: Run, context: &Context) -> Result<()> {
         return Err(Error::work("cannot run workers: there is no libcovey-cell.so beside covey")
             .hint("COVEY_CELL_LIBRARY names it where it lies elsewhere"));
     }
-    let node = if args.alone { None } else { node(&args, context).await? };
+    let node = if args.alone { None } else { node(args.node.as_deref(), context).await? };
     let wish = Wish {
         workers: args.workers,
         program,
@@ -156,14 +172,43 @@ async fn run_workers(args: Run, context: &Context) -> Result<()> {
     });
     let host = host.cannot(|| "begin with workers")?;
     let _shown = match node {
-        Some(conn) => Some(show(&host, conn, context).await?),
+        Some(node) => Some(show(&host, node, context).await?),
         None => None,
     };
+    let ending = host.ending();
+    let mut run = std::pin::pin!(host.run());
     let outcomes = tokio::select! {
-        outcomes = host.run() => outcomes.cannot(|| "run workers")?,
-        () = told_to_end() => return Err(Error::work("cannot finish: interrupted")),
+        outcomes = &mut run => outcomes,
+        () = told_to_end() => {
+            ending.end("interrupted");
+            // Who is told once more waits for nothing.
+            tokio::select! {
+                outcomes = &mut run => outcomes,
+                () = told_to_end() => return Err(unfinished(&ending)),
+            }
+        }
     };
-    report(&outcomes, context)
+    report(&outcomes.cannot(|| "run workers")?, &ending, context)
+}
+
+fn unfinished(ending: &Ending) -> Error {
+    Error::work(format!("cannot finish: {}", ending.why().unwrap_or("interrupted")))
+}
+
+async fn end(args: End, context: &Context) -> Result<()> {
+    let node = node(args.node.as_deref(), context).await?;
+    let node = node.ok_or_else(|| Error::work("cannot end workers: no node is on this machine"))?;
+    let what = || match &args.host {
+        Some(host) => format!("end the host at {host}"),
+        None => "end your workers".to_owned(),
+    };
+    let line = args.host.as_ref().map_or("end\n".into(), |host| format!("end '{host}'\n"));
+    let ended = node.command(line).await;
+    if ended.as_ref().is_err_and(|error| error.code == Errno::ENOENT) {
+        let why = format!("cannot {}: the node shows no such program", what());
+        return Err(Error::work(why).hint("/cell/ctl of the node lists those that it shows"));
+    }
+    ended.cannot(what)
 }
 
 /// By a terminal, its end, or whoever kills.
@@ -182,7 +227,7 @@ struct Report {
     failed: Vec<u32>,
 }
 
-fn report(outcomes: &[Outcome], context: &Context) -> Result<()> {
+fn report(outcomes: &[Outcome], ending: &Ending, context: &Context) -> Result<()> {
     let failed: Vec<&Outcome> = outcomes.iter().filter(|one| one.failure.is_some()).collect();
     if context.output.json {
         let failed = failed.iter().map(|outcome| outcome.worker).collect();
@@ -190,6 +235,9 @@ fn report(outcomes: &[Outcome], context: &Context) -> Result<()> {
         context.output.result(&report, |_| Ok(()))?;
     }
     let Some(first) = failed.first() else { return Ok(()) };
+    if ending.why().is_some() {
+        return Err(unfinished(ending));
+    }
     let why = first.failure.as_deref().unwrap_or_default();
     let others = match failed.len() {
         1 => String::new(),
@@ -200,129 +248,4 @@ fn report(outcomes: &[Outcome], context: &Context) -> Result<()> {
 
 fn absolute(path: PathBuf) -> Result<PathBuf> {
     std::path::absolute(&path).cannot(|| format!("find {}", path.display()))
-}
-
-/// The node on this machine, or the one that was named. None where there is none.
-async fn node(args: &Run, context: &Context) -> Result<Option<Conn>> {
-    let is_asked = args.node.is_some() || context.config_file.is_some();
-    let found = find(context.config_file.as_deref()).and_then(|found| load_found(&found));
-    let config = match found {
-        Ok(config) => config,
-        Err(error) if is_asked => return Err(error),
-        Err(_) => return Ok(None),
-    };
-    let name = match &args.node {
-        Some(name) => config.node(name)?.name.clone(),
-        None => match here(&config) {
-            Some(name) => name,
-            None => return Ok(None),
-        },
-    };
-    match dial_node(&config, &name, "/", None).await {
-        Ok(conn) => Ok(Some(conn)),
-        Err(error) if args.node.is_none() => {
-            context.output.say(format!("without a node: {name} does not answer ({error})"));
-            Ok(None)
-        }
-        Err(error) => Err(Error::work(format!("cannot reach node {name}: {error}"))
-            .hint("--alone runs workers without a node")),
-    }
-}
-
-/// The node on this machine: of several the one whose job this is, or else the first.
-fn here(config: &Config) -> Option<String> {
-    let job = std::env::var("COVEY_NODE").ok();
-    let is_job = |name: &&str| job.as_deref() == Some(*name);
-    let mut all = config.nodes.iter().map(|node| &*node.name).filter(|name| is_here(config, name));
-    let first = all.next()?;
-    Some(std::iter::once(first).chain(all).find(is_job).unwrap_or(first).to_owned())
-}
-
-/// Whether the node has a socket on this machine.
-fn is_here(config: &Config, name: &str) -> bool {
-    addresses(config, name).is_ok_and(|all| {
-        all.iter().any(|address| matches!(address, Address::Unix(path) if path.exists()))
-    })
-}
-
-/// What keeps the devices in the node's tree.
-struct Shown {
-    directory: PathBuf,
-    again: AbortHandle,
-}
-
-impl Drop for Shown {
-    fn drop(&mut self) {
-        self.again.abort();
-        let _ = std::fs::remove_dir_all(&self.directory);
-    }
-}
-
-/// Shows the devices below /cell of the node, and the node's namespace to the workers.
-async fn show(host: &Host, conn: Conn, context: &Context) -> Result<Shown> {
-    host.bind_node(conn.clone()).cannot(|| "show the node to the workers")?;
-    let directory = private_directory()?;
-    let socket = directory.join("host");
-    let again = spawn_local(stay_announced(conn.clone(), socket.clone())).abort_handle();
-    let shown = Shown { directory, again };
-    host.serve_at(&socket).await.cannot(|| format!("listen at {}", socket.display()))?;
-    if let Err(error) = announce(&conn, &socket).await {
-        context.output.say(format!("not shown below /cell of the node: {error}"));
-    }
-    Ok(shown)
-}
-
-/// A node forgets a host that was silent for some seconds, as one that was stopped: it is told again.
-async fn stay_announced(conn: Conn, socket: PathBuf) {
-    while !conn.is_lost() {
-        tokio::time::sleep(ANNOUNCED_AGAIN).await;
-        if let Ok(false) = is_announced(&conn, &socket).await
-            && let Err(error) = announce(&conn, &socket).await
-        {
-            tracing::debug!("not shown below /cell of the node: {error}");
-        }
-    }
-}
-
-async fn is_announced(conn: &Conn, socket: &Path) -> covey_ninep::tree::Result<bool> {
-    let control = control(conn, 0).await?;
-    let (mut text, mut offset) = (Vec::new(), 0);
-    loop {
-        let (fid, count) = (control.number(), 8192);
-        let Message::Rread { data } = conn.call(Message::Tread { fid, offset, count }).await?
-        else {
-            return Err(Errno::EPROTO.into());
-        };
-        let data = data.into_bytes();
-        if data.is_empty() {
-            break;
-        }
-        offset += data.len() as u64;
-        text.extend_from_slice(&data);
-    }
-    let line = format!("host {}", socket.display());
-    Ok(text.split(|byte| *byte == b'\n').any(|other| other == line.as_bytes()))
-}
-
-/// The node's control file of hosts.
-async fn control(conn: &Conn, flags: u32) -> covey_ninep::tree::Result<Fid> {
-    let fid = Fid::walk(conn, 0, &["cell", "ctl"].map(Name::from)).await?;
-    conn.call(Message::Tlopen { fid: fid.number(), flags }).await?;
-    Ok(fid)
-}
-
-fn private_directory() -> Result<PathBuf> {
-    let word = random::bytes::<8>().cannot(|| "make a random name")?;
-    let name = word.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let directory = std::env::temp_dir().join(format!("covey-cell-{name}"));
-    let made = std::fs::DirBuilder::new().mode(0o700).create(&directory);
-    made.cannot(|| format!("make directory {}", directory.display()))?;
-    Ok(directory)
-}
-
-async fn announce(conn: &Conn, socket: &Path) -> covey_ninep::tree::Result<()> {
-    let fid = control(conn, 1).await?;
-    let line = Bytes::from(format!("host '{}'\n", socket.display()));
-    conn.call(Message::Twrite { fid: fid.number(), offset: 0, data: line.into() }).await?;
-    Ok(())
 }

@@ -90,7 +90,7 @@ impl Running {
     }
 
     /// The next line that begins so.
-    fn line_with(&mut self, begin: &str) -> String {
+    pub fn line_with(&mut self, begin: &str) -> String {
         loop {
             let line = self.line();
             assert!(!line.is_empty(), "no line with {begin}");

@@ -6,6 +6,7 @@ extern crate covey_harness_macro;
 mod btio;
 mod capi;
 mod cell;
+mod cell_ends;
 mod mpi;
 #[path = "../hostile/nine.rs"]
 #[allow(dead_code)]

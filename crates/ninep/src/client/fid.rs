@@ -3,7 +3,7 @@
 use super::Conn;
 use super::session::Result;
 use crate::message::Message;
-use crate::tree::Errno;
+use crate::tree::{CUT, Errno};
 use covey_wire::{Bytes, List, Name};
 use std::rc::Rc;
 
@@ -79,6 +79,13 @@ impl Fid {
                 }
             }
         }
+    }
+
+    /// Tells the server that whoever held this open file is lost: see [`CUT`]. Where it knows of no such thing the drop that
+    /// follows is a clunk as any other.
+    pub fn cut(&self) {
+        let call = Message::Tcall { fid: self.number, body: Bytes::from_static(CUT).into() };
+        self.conn.shared().with(|state| state.send(call, None));
     }
 
     /// Clunks it and answers what the server says: an extended attribute is set only now. Dropped before

@@ -101,6 +101,11 @@ macro_rules! file {
 
             /// The fid that held it is gone.
             fn clunk(self: Box<Self>) {}
+
+            /// The same, as whoever held it is lost.
+            fn cut(self: Box<Self>) {
+                self.clunk();
+            }
         }
 
         impl<T: Tree> File for Held<T> {
@@ -161,6 +166,10 @@ macro_rules! file {
             fn clunk(self: Box<Self>) {
                 self.at.tree.clunk(&self.at.user, self.node);
             }
+
+            fn cut(self: Box<Self>) {
+                self.at.tree.cut(&self.at.user, self.node);
+            }
         }
     };
 }
@@ -176,6 +185,10 @@ impl Handle {
 
     pub(super) fn clunk(self) {
         self.0.clunk();
+    }
+
+    pub(super) fn cut(self) {
+        self.0.cut();
     }
 }
 

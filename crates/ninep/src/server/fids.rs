@@ -38,6 +38,8 @@ pub(super) struct Open {
     pub mode: Mode,
     /// Its clunk removes the file (ORCLOSE).
     pub remove: bool,
+    /// Whoever held it is lost: it is cut, not clunked.
+    pub is_cut: bool,
     /// How far a directory was read in 9P2000: offset and cookie of what comes next.
     pub listed: (u64, u64),
 }
@@ -75,7 +77,7 @@ impl Open {
             _ => return Err(Errno::because(Errno::EINVAL, "open flags ask for no access")),
         };
         let mode = Mode { blocking, append: flags & O_APPEND != 0 };
-        Ok(Open { read, write, mode, remove: false, listed: (0, 0) })
+        Ok(Open { read, write, mode, remove: false, is_cut: false, listed: (0, 0) })
     }
 }
 
@@ -135,6 +137,17 @@ impl<N> Fids<N> {
         match file.open {
             Some(open) if open.write => Ok(file),
             _ => Err(bad(fid, "is not open for writing")),
+        }
+    }
+
+    /// Whoever held the open blocking file behind `fid` is lost. False where there is none.
+    pub fn cut(&mut self, fid: u32) -> bool {
+        match self.table.get_mut(&fid) {
+            Some(Fid::File(File { open: Some(open), .. })) if open.mode.blocking => {
+                open.is_cut = true;
+                true
+            }
+            _ => false,
         }
     }
 

@@ -9,7 +9,9 @@ use crate::auth;
 use crate::message::{
     IOHDRSZ, Message, NAME_BYTES_MAX, NOFID, NONUNAME, Number, Qid, WALK_NAMES_MAX,
 };
-use crate::tree::{Attach, Errno, Lock, Make, Outcome, Removal, Result, Tree, User, View, Write};
+use crate::tree::{
+    Attach, CUT, Errno, Lock, Make, Outcome, Removal, Result, Tree, User, View, Write,
+};
 use covey_wire::{Bytes, List, Name, RANGE_BYTES_MIN};
 use std::rc::Rc;
 
@@ -48,9 +50,7 @@ impl<T: Tree> Session<T> {
                 let view = View { start, end, bytes: data.len() as u32, body };
                 self.start_write_view(fid, view, data)
             }
-            Tcall { fid, body } => self.ask(fid, Then::Call, |tree, file| {
-                tree.call(&file.user, &file.node, body.into_bytes())
-            }),
+            Tcall { fid, body } => self.start_call(fid, body.into_bytes()),
             Tlopen { .. } | Tlcreate { .. } | Treaddir { .. } => self.start_open(request),
             Topen { .. } | Tcreate { .. } | Tstat { .. } | Twstat { .. } => {
                 self.start_classic(request)
@@ -159,6 +159,14 @@ impl<T: Tree> Session<T> {
         let place = from.place.clone().map(|place| (place, names.to_vec()));
         let asked = self.tree.walk(&user, &from.node, names).into();
         Ok(Started::Asked(asked, Then::Walk(Walk { newfid, names: names.len(), user, place })))
+    }
+
+    /// An operation of the tree's own, or word of a client that another server has lost.
+    fn start_call(&mut self, fid: u32, body: Bytes) -> Result<Started<T::Node>> {
+        if *body == *CUT && self.fids.cut(fid) {
+            return Ok(Started::Reply(Message::Rcall { body: Bytes::new().into() }));
+        }
+        self.ask(fid, Then::Call, |tree, file| tree.call(&file.user, &file.node, body))
     }
 
     /// A clunk never fails on a file's fid, and never waits for what may wait for ever.
@@ -374,10 +382,14 @@ impl<T: Tree> Session<T> {
         self.msize - IOHDRSZ
     }
 
-    /// The tree is told that nobody holds the node any more.
+    /// The tree is told that nobody holds the node any more, and whether anybody has closed it.
     pub(super) fn clunk(&self, gone: Fid<T::Node>) {
-        if let Fid::File(File { node, user, .. }) = gone {
-            self.clunk_node(&user, node);
+        match gone {
+            Fid::File(File { node, user, open: Some(Open { is_cut: true, .. }), .. }) => {
+                self.tree.cut(&user, node);
+            }
+            Fid::File(File { node, user, .. }) => self.clunk_node(&user, node),
+            Fid::Auth(_) | Fid::Xattr(_) => {}
         }
     }
 

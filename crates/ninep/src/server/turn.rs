@@ -1,6 +1,7 @@
 //! Whose turn it is: here requests are admitted, queued, started, completed, flushed and cancelled.
 
 use super::answer::{Answer, Asked, Wait};
+use super::fids::{Fid, File};
 use super::finish::Then;
 use super::order::{Claims, Stage, may_change_data};
 use super::read::Reading;
@@ -78,7 +79,8 @@ impl<T: Tree> Session<T> {
         }
     }
 
-    /// The session ends: no request is answered any more, no fid stays.
+    /// The session ends: no request is answered any more, no fid stays. What is open is cut, unless the peer is known to
+    /// have ended well.
     pub(super) fn reset(&mut self) {
         self.order.clear();
         self.tasks.clear();
@@ -94,8 +96,16 @@ impl<T: Tree> Session<T> {
             if let Some(removal) = self.removal(&fid) {
                 self.tree.detach(Box::pin(async move { drop(removal.await) }));
             }
-            self.clunk(fid);
+            self.clunk(self.left(fid));
         }
+    }
+
+    /// The fid as whoever held it leaves it behind.
+    fn left(&self, mut fid: Fid<T::Node>) -> Fid<T::Node> {
+        if let Fid::File(File { open: Some(open), .. }) = &mut fid {
+            open.is_cut |= !self.has_ended_well;
+        }
+        fid
     }
 
     /// Starts a request. Answers it at once, or returns what it waits for.

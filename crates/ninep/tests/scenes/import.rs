@@ -234,6 +234,25 @@ fn a_read_that_waits_there_is_flushed_there() {
 }
 
 #[test]
+fn a_client_that_is_lost_here_is_lost_there_and_one_that_closes_is_not() {
+    let (mut chain, gate) = chain();
+    let closed = chain.open_at("n/far/gate/blocking", 1).unwrap();
+    chain.open_at("n/far/gate/blocking", 1).unwrap();
+    chain.open_at("n/far/gate/plain", 1).unwrap();
+    chain.ask(Message::Tclunk { fid: closed }).unwrap();
+    chain.settle();
+    let ends = |gate: &Gate| {
+        let ends = |what: &String| what.ends_with(":open");
+        gate.log().into_iter().filter(ends).collect::<Vec<_>>()
+    };
+    assert_eq!(ends(&gate), ["clunk /blocking:open"]);
+    chain.near.server = None;
+    chain.settle();
+    // Nobody waits for the other one.
+    assert_eq!(ends(&gate), ["cut /blocking:open", "clunk /plain:open"]);
+}
+
+#[test]
 fn a_server_that_is_lost_is_an_error_and_no_fid_stays_behind() {
     let (mut chain, _) = chain();
     chain.put_at("n/far/mem", "file", "x").unwrap();

@@ -7,7 +7,7 @@ use covey_ninep::client::{CallError, Config, Fid};
 use covey_ninep::memory::MemoryTree;
 use covey_ninep::message::{Dialect, IOHDRSZ, MSIZE_DEFAULT, MSIZE_MIN, Message, NOFID, NOTAG};
 use covey_ninep::server;
-use covey_ninep::tree::Errno;
+use covey_ninep::tree::{CUT, Errno};
 use covey_wire::{Bytes, BytesMut, Machine, Segments};
 use std::rc::Rc;
 use std::time::Instant;
@@ -140,8 +140,52 @@ fn a_dropped_connection_clunks_every_fid_once() {
     let mut log = gate.log();
     log.sort();
     let all =
-        ["clunk ", "clunk ", "clunk /blocking:open", "clunk /gone", "drop read 0", "drop remove"];
+        ["clunk ", "clunk ", "clunk /gone", "cut /blocking:open", "drop read 0", "drop remove"];
     assert_eq!(log, all);
+}
+
+#[test]
+fn what_is_open_when_the_connection_ends_is_cut_unless_its_peer_has_ended_well() {
+    let opened = || {
+        let gate = Gate::default();
+        let mut raw = Raw::attached(Rc::new(gate.clone()));
+        for fid in 1..=3 {
+            raw.ask(walk(0, fid, &["f"]));
+        }
+        raw.ask(open(1, 1));
+        raw.ask(open(2, 1));
+        raw.ask(Message::Tclunk { fid: 2 });
+        assert_eq!(gate.log().pop().as_deref(), Some("clunk /f:open"));
+        (gate, raw)
+    };
+    let (gate, raw) = opened();
+    drop(raw);
+    assert_eq!(gate.log(), ["clunk ", "cut /f:open", "clunk /f"]);
+    let (gate, raw) = opened();
+    raw.session.end();
+    assert_eq!(gate.log(), ["clunk ", "clunk /f:open", "clunk /f"]);
+    let (gate, mut raw) = opened();
+    raw.version("9P2000.L");
+    assert_eq!(gate.log(), ["clunk ", "cut /f:open", "clunk /f"]);
+}
+
+#[test]
+fn a_client_that_another_server_has_lost_is_cut_on_a_file_that_others_wait_for() {
+    let gate = Gate::default();
+    let mut raw = Raw::attached(Rc::new(gate.clone()));
+    raw.ask(walk(0, 1, &["blocking"]));
+    raw.ask(walk(0, 2, &["f"]));
+    let cut = |fid| Message::Tcall { fid, body: Bytes::from_static(CUT).into() };
+    // A tree may have such a call of its own on files that nobody waits for, and on those that are not open.
+    assert!(matches!(raw.ask(cut(1)), Message::Rcall { .. }));
+    raw.ask(open(2, 1));
+    raw.ask(cut(2));
+    raw.ask(open(1, 1));
+    assert_eq!(gate.log().iter().filter(|what| *what == "call").count(), 2);
+    assert!(matches!(raw.ask(cut(1)), Message::Rcall { .. }));
+    raw.ask(Message::Tclunk { fid: 1 });
+    raw.ask(Message::Tclunk { fid: 2 });
+    assert_eq!(gate.log(), ["cut /blocking:open", "clunk /f:open"]);
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! The host: it serves the boxes of its workers.
 
+use super::ending::{Ending, HostControl};
 use super::rounds::serve;
 use super::start::{Running, start};
 use super::world::{Pool, World};
 use crate::identity::Users;
 use crate::{accept, lobby};
 use anyhow::{Context as _, bail};
-use covey_cell::devices::{HostFiles, Kind, Lines, Log, Memory, Pipes};
+use covey_cell::devices::{HostFiles, Kind, Lanes, Lines, Log, Memory, Pipes, worker_name};
 use covey_cell::header::Headers;
 use covey_cell::mailbox::{HostBox, Wake};
 use covey_cell::{Plan, SLOTS};
@@ -14,6 +15,8 @@ use covey_io::os::net::{Address, Listener};
 use covey_io::os::program::cpus;
 use covey_io::os::shm::Bell;
 use covey_io::os::shm::area::{Area, AreaHeap, Card, greet};
+use covey_ninep::client::Conn;
+use covey_ninep::control::Control;
 use covey_ninep::import::{Import, root_of};
 use covey_ninep::namespace::{self, Namespace};
 use covey_ninep::server::{self, Alone, Session};
@@ -81,7 +84,7 @@ pub struct Host {
     bell: Rc<Bell>,
     world: Rc<World>,
     headers: Rc<Headers<Area>>,
-    pipes: Rc<Pipes>,
+    ending: Ending,
     names: Rc<Namespace>,
 }
 
@@ -127,23 +130,33 @@ impl Host {
         let pool = Pool { area: area.clone(), heap, is_huge: wish.is_huge };
         let world = Rc::new(World::new(pool, process, log));
         let headers = Rc::new(Headers::new(area.clone(), wish.workers, wait_for_copy));
-        let pipes = Rc::new(Pipes::new(world.clone()));
         let names = Namespace::new(Door(Users::of_this_process()));
         let lines: Rc<dyn Lines> = headers.clone();
         names.bind("cell/r", Rc::new(Memory::new(world.clone(), lines.clone())))?;
-        let files = |kind| Rc::new(HostFiles::new(world.clone(), lines.clone(), kind));
+        let lanes = Rc::<Lanes>::default();
+        let files =
+            |kind| Rc::new(HostFiles::new(world.clone(), lines.clone(), kind, lanes.clone()));
         names.bind("cell/U", files(Kind::Mapped))?;
         names.bind("cell/R", files(Kind::Private))?;
-        names.bind("cell/p", pipes.clone())?;
+        names.bind("cell/p", Rc::new(Pipes::new(world.clone())))?;
         names.bind("cell/l", Rc::new(Log::new(world.clone())))?;
+        let ending = Ending::default();
+        let control = HostControl { ending: ending.clone(), owner: process.0 };
+        names.bind("cell/ctl", Rc::new(Control::new(control)))?;
         let names = Rc::new(names);
-        Ok(Host { wish, area, file, bell, world, headers, pipes, names })
+        Ok(Host { wish, area, file, bell, world, headers, ending, names })
     }
 
-    /// All other paths of the workers are those of this tree, which a connection leads to.
-    pub fn bind_node(&self, conn: covey_ninep::client::Conn) -> anyhow::Result<()> {
+    /// What ends it before its workers have ended by themselves.
+    pub fn ending(&self) -> Ending {
+        self.ending.clone()
+    }
+
+    /// All other paths of the workers are those of this tree, which a connection leads to: the one that there is whenever a
+    /// path is walked.
+    pub fn bind_node(&self, conn: impl Fn() -> Conn + 'static) -> anyhow::Result<()> {
         let connect = move |_: &User| {
-            let conn = conn.clone();
+            let conn = conn();
             let root = async move { root_of(&conn).await };
             Box::pin(root) as Pin<Box<dyn Future<Output = _>>>
         };
@@ -195,7 +208,7 @@ impl Host {
 
     fn worker(&self, number: u32, bell: Bell) -> Worker {
         let uid = rustix::process::geteuid().as_raw();
-        let peer = Peer { name: format!("worker {number}"), uid: Some(uid), has_key: false };
+        let peer = Peer { name: worker_name(number), uid: Some(uid), has_key: false };
         Worker {
             mailbox: HostBox::new(self.area.clone(), number),
             session: Session::new(self.names.clone(), peer, server::Config::default()),
@@ -210,26 +223,7 @@ impl Host {
 
     /// Waits for a worker's end, and frees what it held.
     async fn end(&self, mut running: Running, number: u32, workers: &Workers) -> Outcome {
-        let broken = poll_fn(|_| {
-            let workers = workers.borrow();
-            let worker = workers[number as usize].as_ref();
-            let failure = worker.and_then(|worker| worker.failure.clone());
-            failure.map_or(Poll::Pending, Poll::Ready)
-        });
-        let mut ticks = tokio::time::interval(Duration::from_millis(50));
-        let mut broken = std::pin::pin!(broken);
-        let (failure, has_ended) = loop {
-            tokio::select! {
-                biased;
-                why = &mut broken => {
-                    running.kill();
-                    break (Some(why), false);
-                }
-                failure = running.ended() => break (failure, true),
-                // What is wrong with a box is noticed by who serves it.
-                _ = ticks.tick() => {}
-            }
-        };
+        let (failure, mut has_ended) = self.watch(&mut running, number, workers).await;
         // Nobody waits for a copy that it died in.
         if has_ended {
             self.headers.bury(number);
@@ -238,13 +232,49 @@ impl Host {
         let worker = workers.borrow_mut()[number as usize].take();
         if let Some(mut worker) = worker {
             worker.turn(Cause::Nudge, &mut Context::from_waker(std::task::Waker::noop()));
-            self.pipes.set_failing(failure.is_some());
-            drop(worker);
-            self.pipes.set_failing(false);
+            match failure {
+                None => worker.session.end(),
+                // What it had open is cut.
+                Some(_) => drop(worker),
+            }
         }
-        self.headers.bury(number);
+        // Its last copy goes where its files lie: they are nobody else's before it is gone.
+        has_ended = has_ended || running.gone().await;
+        if has_ended {
+            self.headers.bury(number);
+        }
         self.world.mappings.bury(number);
         Outcome { worker: number, failure }
+    }
+
+    /// Waits until a worker has ended or is ended: why, if that was not by itself, and whether it is gone.
+    async fn watch(
+        &self,
+        running: &mut Running,
+        number: u32,
+        workers: &Workers,
+    ) -> (Option<String>, bool) {
+        let broken = poll_fn(|_| {
+            let workers = workers.borrow();
+            let worker = workers[number as usize].as_ref();
+            let failure = worker.and_then(|worker| worker.failure.clone());
+            failure.map_or(Poll::Pending, Poll::Ready)
+        });
+        let mut ticks = tokio::time::interval(Duration::from_millis(50));
+        let mut broken = std::pin::pin!(broken);
+        let mut told = std::pin::pin!(self.ending.told());
+        loop {
+            let why = tokio::select! {
+                biased;
+                why = &mut broken => why,
+                failure = running.ended() => return (failure, true),
+                why = &mut told => why.to_owned(),
+                // What is wrong with a box is noticed by who serves it.
+                _ = ticks.tick() => continue,
+            };
+            running.kill();
+            return (Some(why), false);
+        }
     }
 }
 

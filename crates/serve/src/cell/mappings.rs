@@ -7,11 +7,11 @@
 //!
 //! A worker that does not take in what it is sent is not waited for: it uses files by messages.
 
+use covey_io::os::file::DataFile;
 use covey_io::os::shm::area::{hand_over, take_back};
 use covey_ninep::tree::{Errno, Result};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
@@ -25,7 +25,7 @@ pub(super) struct Mappings {
 }
 
 struct Mapping {
-    file: Rc<File>,
+    file: DataFile,
     bytes: u64,
     /// Workers that have it.
     given: BTreeSet<u32>,
@@ -53,7 +53,7 @@ impl Mappings {
     }
 
     /// A number for a file, of which so many bytes are mapped; None when too many are lent.
-    pub fn lend(self: &Rc<Mappings>, file: &Rc<File>, bytes: u64) -> Option<Lent> {
+    pub fn lend(self: &Rc<Mappings>, file: &DataFile, bytes: u64) -> Option<Lent> {
         let mapping = Mapping { file: file.clone(), bytes, given: BTreeSet::new() };
         let mut files = self.files.borrow_mut();
         let place = files.iter().position(Option::is_none).unwrap_or(files.len());
@@ -73,7 +73,7 @@ impl Mappings {
         let sockets = self.sockets.borrow();
         let socket = sockets.get(worker as usize).and_then(Option::as_ref).ok_or(Errno::ESTALE)?;
         if !known.given.contains(&worker) {
-            hand_over(socket, number, known.bytes, &known.file)?;
+            hand_over(socket, number, known.bytes, known.file.file())?;
             known.given.insert(worker);
         }
         Ok(())
@@ -108,10 +108,10 @@ mod tests {
     use super::*;
     use covey_io::os::shm::area::{Handed, handed};
 
-    fn file() -> Rc<File> {
+    fn file() -> DataFile {
         let file = tempfile::tempfile().expect("a file");
         file.set_len(4096).expect("a size");
-        Rc::new(file)
+        DataFile::new(file).expect("a kind")
     }
 
     #[test]

@@ -8,11 +8,14 @@
 use covey_cluster::net::dial_user_server;
 use covey_io::os::net::Address;
 use covey_io::task;
-use covey_ninep::client::Conn;
+use covey_ninep::client::{CallError, Conn, Fid};
 use covey_ninep::control::{Commands, Control, refuse};
 use covey_ninep::import::{Import, root_of};
+use covey_ninep::message::Message;
 use covey_ninep::namespace::Namespace;
 use covey_ninep::tree::{Errno, Outcome, Result, User};
+use covey_wire::{Bytes, Name};
+use futures_util::future::join_all;
 use rustix::fs::{FileType, Mode, OFlags};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -85,7 +88,17 @@ impl Registry {
         Err(Errno::because(Errno::ENOSPC, what))
     }
 
+    /// Whether it is shown already: told twice, it is shown once.
+    fn has(&self, socket: &str, owner: u32) -> bool {
+        let is_it =
+            |host: &Rc<Known>| host.socket == socket && host.owner == owner && !host.conn.is_lost();
+        self.hosts.borrow().iter().any(is_it)
+    }
+
     async fn add(self: Rc<Self>, socket: String, owner: u32) -> Result<()> {
+        if self.has(&socket, owner) {
+            return Ok(());
+        }
         self.must_have_room(owner)?;
         let path = PathBuf::from(&socket);
         let place = task::blocking(move || Place::find(&path, owner)).await?;
@@ -100,7 +113,10 @@ impl Registry {
             ));
         };
         let known = Rc::new(Known { socket, place, owner, conn: conn? });
-        // Others have come while it was asked.
+        // Others have come while it was asked, or the same once more.
+        if self.has(&known.socket, owner) {
+            return Ok(());
+        }
         self.must_have_room(owner)?;
         self.hosts.borrow_mut().push(known.clone());
         let registry = self.clone();
@@ -113,6 +129,51 @@ impl Registry {
             }
         });
         self.refresh()
+    }
+
+    /// Ends hosts that a user may end, one of them or all that are the user's own, and waits until they have gone.
+    async fn end(self: Rc<Self>, user: u32, socket: Option<String>) -> Result<()> {
+        let is_meant = |host: &&Rc<Known>| match &socket {
+            Some(socket) => host.socket == *socket,
+            None => host.owner == user,
+        };
+        let hosts: Vec<Rc<Known>> = self.hosts.borrow().iter().filter(is_meant).cloned().collect();
+        if hosts.is_empty() {
+            let what = socket.map_or_else(
+                || format!("no host of user {user} is shown here"),
+                |socket| format!("no host at {socket} is shown here"),
+            );
+            return Err(Errno::because(Errno::ENOENT, what));
+        }
+        if let Some(other) = hosts.iter().find(|host| user != 0 && host.owner != user) {
+            let what = format!("the host at {} is user {}'s", other.socket, other.owner);
+            return Err(Errno::because(Errno::EPERM, what));
+        }
+        let ended = join_all(hosts.iter().map(|host| host.end())).await;
+        ended.into_iter().collect()
+    }
+}
+
+impl Known {
+    /// Has it end its workers, and waits until it has gone.
+    async fn end(&self) -> Result<()> {
+        let ended = task::timeout(ENDING_PATIENCE, async {
+            let gone = self.conn.closed();
+            let told = async {
+                let fid = Fid::walk(&self.conn, 0, &[Name::from("ctl")]).await?;
+                self.conn.call(Message::Tlopen { fid: fid.number(), flags: 1 }).await?;
+                let data = Bytes::from_static(b"end\n").into();
+                self.conn.call(Message::Twrite { fid: fid.number(), offset: 0, data }).await
+            };
+            // It may be gone before it could answer.
+            if let Err(CallError::Errno(error)) = told.await {
+                return Err(error);
+            }
+            gone.await;
+            Ok(())
+        });
+        let late = || format!("the host at {} was told to end, and has not yet", self.socket);
+        ended.await.unwrap_or_else(|| Err(Errno::because(Errno::ETIMEDOUT, late())))
     }
 }
 
@@ -185,17 +246,22 @@ impl Commands for HostCommands {
     fn text(&self) -> String {
         let hosts = self.0.hosts.borrow();
         let lines = hosts.iter().map(|host| format!("host {}\n", host.socket));
-        lines.collect::<String>() + "# host SOCKET: shows the devices that are served there\n"
+        lines.collect::<String>()
+            + "# host SOCKET: shows the devices that are served there\n\
+               # end [SOCKET]: ends a host and its workers; all of yours if none is named\n"
     }
 
     fn run(&self, user: &User, words: &[&str]) -> Outcome<()> {
-        let ["host", socket] = words else {
-            return refuse("the command is: host SOCKET").into();
-        };
-        Outcome::later(self.0.clone().add((*socket).to_owned(), user.uid))
+        let (registry, uid) = (self.0.clone(), user.uid);
+        match words {
+            ["host", socket] => Outcome::later(registry.add((*socket).to_owned(), uid)),
+            ["end"] => Outcome::later(registry.end(uid, None)),
+            ["end", socket] => Outcome::later(registry.end(uid, Some((*socket).to_owned()))),
+            _ => refuse("the commands are: host SOCKET, end [SOCKET]").into(),
+        }
     }
 
-    /// Whoever may use the node may run workers on it; a user can only show what is the user's own.
+    /// Whoever may use the node may run workers on it; a user can only show, and end, what is the user's own.
     fn allows(&self, _: &User) -> bool {
         true
     }
@@ -203,6 +269,8 @@ impl Commands for HostCommands {
 
 /// How long a host has to say who it is.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long one has to end its workers.
+const ENDING_PATIENCE: Duration = Duration::from_secs(20);
 
 /// FUSE, NFS, SMB (three of them), 9P, AFS (two) and Ceph: their files answer when somebody else does.
 const ANSWERED_BY_OTHERS: [i64; 9] = [

@@ -36,6 +36,14 @@ impl Running {
         }
     }
 
+    /// Waits until a process that was killed is gone. False for a thread, which may still run.
+    pub async fn gone(&mut self) -> bool {
+        match self {
+            Running::Process(child) => child.wait().await.is_ok(),
+            Running::Thread(_) => false,
+        }
+    }
+
     /// Ends a process; a thread ends when it next asks for something.
     pub fn kill(&mut self) {
         if let Running::Process(child) = self {

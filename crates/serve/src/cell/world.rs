@@ -3,14 +3,17 @@
 use super::mappings::{Lent, Mappings};
 use covey_cell::devices::{Backing, Host};
 use covey_cell::header::Place;
+use covey_io::os::file::DataFile;
 use covey_io::os::shm::area::{Area, AreaHeap, HUGE_PAGE_BYTES};
 use covey_io::task;
 use covey_ninep::message::Qid;
-use covey_ninep::tree::{Attr, Errno, Outcome, Result, S_IFMT, Time};
-use covey_wire::{Name, Shared};
+use covey_ninep::tree::{Attr, Errno, Outcome, Result, S_IFMT, S_IFREG, Time};
+use covey_wire::{Bytes, Name, Shared};
 use rustix::fs::OFlags;
 use std::cell::{Cell, RefCell};
 use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -62,17 +65,12 @@ impl Host for World {
         Ok(self.part())
     }
 
-    fn open(&self, path: &str, may_write: bool) -> Result<Rc<dyn Backing>> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(may_write).custom_flags(OFlags::NONBLOCK.bits() as i32);
-        let file = options.open(host_path(path))?;
-        let size = file.metadata()?.len();
-        let system = rustix::fs::fstatfs(&file).map_err(std::io::Error::from)?;
-        let has_size = !WITHOUT_SIZE.contains(&(system.f_type as i64));
-        let file = Rc::new(file);
-        let room = size.saturating_mul(2).max(ROOM_MIN);
-        let lent = if has_size { self.mappings.lend(&file, room) } else { None };
-        Ok(Rc::new(OnDisk { file, size: Cell::new(size), has_size, room, lent }))
+    fn open(&self, path: &str, may_write: bool) -> Outcome<Rc<dyn Backing>> {
+        let (mappings, path) = (self.mappings.clone(), host_path(path).to_owned());
+        Outcome::later(async move {
+            let found = task::blocking(move || Found::open(&path, may_write)).await?;
+            Ok(Rc::new(OnDisk::new(found, &mappings)) as Rc<dyn Backing>)
+        })
     }
 
     fn private(&self, path: &str) -> Outcome<Rc<dyn Backing>> {
@@ -104,30 +102,40 @@ impl Host for World {
         })
     }
 
-    fn attr(&self, path: &str) -> Result<Attr> {
-        Ok(attr(&std::fs::metadata(host_path(path))?))
+    fn attrs(&self, paths: Vec<String>) -> Outcome<Vec<Result<Attr>>> {
+        apart(move || {
+            let attr = |path: &String| std::fs::metadata(host_path(path)).map(|found| attr(&found));
+            Ok(paths.iter().map(attr).collect::<Vec<io::Result<Attr>>>())
+        })
+        .map(|attrs| attrs.into_iter().map(|attr| attr.map_err(Errno::from)).collect())
     }
 
-    fn list(&self, path: &str) -> Result<Vec<Name>> {
-        use std::os::unix::ffi::OsStrExt;
-        let entries = std::fs::read_dir(host_path(path))?;
-        let mut names: Vec<Name> = entries
-            .take(ENTRIES_MAX)
-            .filter_map(|entry| Some(Name::from(entry.ok()?.file_name().as_bytes())))
-            .collect();
-        // A listing goes on by its numbers: the same order each time.
-        names.sort();
-        Ok(names)
+    fn list(&self, path: &str) -> Outcome<Vec<Name>> {
+        let path = host_path(path).to_owned();
+        apart(move || {
+            let entries = std::fs::read_dir(path)?;
+            let mut names: Vec<Vec<u8>> = entries
+                .take(ENTRIES_MAX)
+                .filter_map(|entry| Some(entry.ok()?.file_name().into_vec()))
+                .collect();
+            // A listing goes on by its numbers: the same order each time.
+            names.sort();
+            Ok(names)
+        })
+        .map(|names| names.iter().map(|name| Name::from(&name[..])).collect())
     }
 
-    fn make(&self, path: &str, mode: u32) -> Result<()> {
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true).mode(mode).open(host_path(path))?;
-        Ok(())
+    fn make(&self, path: &str, mode: u32) -> Outcome<()> {
+        let path = host_path(path).to_owned();
+        apart(move || {
+            let mut options = OpenOptions::new();
+            options.write(true).create_new(true).mode(mode).open(path).map(drop)
+        })
     }
 
-    fn remove(&self, path: &str) -> Result<()> {
-        Ok(std::fs::remove_file(host_path(path))?)
+    fn remove(&self, path: &str) -> Outcome<()> {
+        let path = host_path(path).to_owned();
+        apart(move || std::fs::remove_file(path))
     }
 
     fn share(&self, mapping: u32, worker: u32) -> Result<()> {
@@ -137,6 +145,11 @@ impl Host for World {
     fn log(&self, text: &[u8]) {
         (self.log)(text);
     }
+}
+
+/// What may take time: others are served meanwhile.
+fn apart<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> Outcome<T> {
+    Outcome::later(async move { Ok(task::blocking(work).await?) })
 }
 
 /// A file may grow to this size, or to twice its size, before it is used by messages.
@@ -153,16 +166,20 @@ fn host_path(path: &str) -> &str {
     if path.is_empty() { "/" } else { path }
 }
 
+/// The number of a file among all of the machine.
+fn number(found: &Metadata) -> u64 {
+    found.ino() ^ found.dev().rotate_left(40)
+}
+
 fn attr(found: &Metadata) -> Attr {
     let time = |sec: i64, nsec: i64| Time { sec: sec as u64, nsec: nsec as u64 };
     let mtime = time(found.mtime(), found.mtime_nsec());
-    let path = found.ino() ^ found.dev().rotate_left(40);
-    let attr = Attr::new(path, found.mode(), found.uid(), found.gid(), mtime);
+    let attr = Attr::new(number(found), found.mode(), found.uid(), found.gid(), mtime);
     let version = found.mtime() as u32 ^ found.mtime_nsec() as u32 ^ found.size() as u32;
     Attr {
         qid: Qid { version, ..attr.qid },
         nlink: found.nlink(),
-        size: if found.mode() & S_IFMT == covey_ninep::tree::S_IFREG { found.size() } else { 0 },
+        size: if found.mode() & S_IFMT == S_IFREG { found.size() } else { 0 },
         blocks: found.blocks(),
         atime: time(found.atime(), found.atime_nsec()),
         ctime: time(found.ctime(), found.ctime_nsec()),
@@ -268,8 +285,8 @@ impl Backing for Part {
         Some(Place { mapping: 0, pointer: self.at.get(), capacity: self.capacity.get() })
     }
 
-    fn sync(&self) -> Result<()> {
-        Ok(())
+    fn sync(&self) -> Outcome<()> {
+        Ok(()).into()
     }
 }
 
@@ -281,9 +298,35 @@ impl Drop for Part {
     }
 }
 
+/// A file of the host that has just been opened.
+struct Found {
+    file: DataFile,
+    number: u64,
+    size: u64,
+    has_size: bool,
+}
+
+impl Found {
+    fn open(path: &str, may_write: bool) -> io::Result<Found> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(may_write).custom_flags(OFlags::NONBLOCK.bits() as i32);
+        let file = options.open(path)?;
+        let found = file.metadata()?;
+        if found.mode() & S_IFMT != S_IFREG {
+            // It was one when it was walked to.
+            return Err(rustix::io::Errno::PERM.into());
+        }
+        let system = rustix::fs::fstatfs(&file)?;
+        let has_size = !WITHOUT_SIZE.contains(&(system.f_type as i64));
+        let (number, size) = (number(&found), found.len());
+        Ok(Found { file: DataFile::new(file)?, number, size, has_size })
+    }
+}
+
 /// A file of the host.
 struct OnDisk {
-    file: Rc<File>,
+    file: DataFile,
+    number: u64,
     size: Cell<u64>,
     has_size: bool,
     /// Bytes that are mapped of it.
@@ -292,13 +335,26 @@ struct OnDisk {
     lent: Option<Lent>,
 }
 
+impl OnDisk {
+    fn new(found: Found, mappings: &Rc<Mappings>) -> OnDisk {
+        let Found { file, number, size, has_size } = found;
+        let room = size.saturating_mul(2).max(ROOM_MIN);
+        let lent = if has_size { mappings.lend(&file, room) } else { None };
+        OnDisk { file, number, size: Cell::new(size), has_size, room, lent }
+    }
+}
+
 impl Backing for OnDisk {
+    fn number(&self) -> u64 {
+        self.number
+    }
+
     fn size(&self) -> u64 {
         self.size.get()
     }
 
     fn refresh(&self) -> Result<u64> {
-        self.size.set(self.file.metadata()?.len());
+        self.size.set(self.file.file().metadata()?.len());
         Ok(self.size.get())
     }
 
@@ -307,31 +363,37 @@ impl Backing for OnDisk {
     }
 
     fn read(&self, at: u64, out: &mut [u8]) -> Result<usize> {
-        let mut done = 0;
-        while done < out.len() {
-            let place = at.checked_add(done as u64).ok_or(Errno::EINVAL)?;
-            match self.file.read_at(&mut out[done..], place) {
-                Ok(0) => break,
-                Ok(count) => done += count,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                // What was read is there; the error comes again.
-                Err(_) if done > 0 => break,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(done)
+        let bytes = self.file.read_blocking(at, out.len())?;
+        out[..bytes.len()].copy_from_slice(&bytes);
+        Ok(bytes.len())
     }
 
     fn write(&self, at: u64, data: &[u8]) -> Result<()> {
-        self.file.write_all_at(data, at)?;
+        self.file.file().write_all_at(data, at)?;
         if self.has_size {
             self.size.set(self.size.get().max(at + data.len() as u64));
         }
         Ok(())
     }
 
+    fn fetch(&self, at: u64, count: usize) -> Option<Outcome<Bytes>> {
+        match self.file.read_now(at, count) {
+            Ok(Some(bytes)) => Some(Ok(bytes).into()),
+            Err(error) => Some(Err(error.into()).into()),
+            Ok(None) => {
+                let file = self.file.clone();
+                Some(Outcome::later(async move { Ok(file.read(at, count).await?) }))
+            }
+        }
+    }
+
+    fn store(&self, at: u64, data: &Bytes) -> Option<Outcome<()>> {
+        let (file, data) = (self.file.clone(), data.clone());
+        Some(apart(move || file.file().write_all_at(&data, at)))
+    }
+
     fn resize(&self, size: u64) -> Result<()> {
-        self.file.set_len(size)?;
+        self.file.file().set_len(size)?;
         self.size.set(size);
         Ok(())
     }
@@ -341,8 +403,9 @@ impl Backing for OnDisk {
         Some(Place { mapping, pointer: 0, capacity: self.room })
     }
 
-    fn sync(&self) -> Result<()> {
-        Ok(self.file.sync_all()?)
+    fn sync(&self) -> Outcome<()> {
+        let file = self.file.clone();
+        Outcome::later(async move { Ok(file.sync(false).await?) })
     }
 }
 
@@ -429,11 +492,13 @@ mod tests {
     #[test]
     fn files_that_the_kernel_makes_up_are_read_though_they_have_no_size() {
         let world = world();
-        let file = world.open("/proc/self/status", false).expect("open");
-        let mut bytes = vec![0; 16 << 10];
-        let count = file.read(0, &mut bytes).expect("read");
-        assert!(bytes[..count].starts_with(b"Name:"), "{count}");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let opened = world.open("/proc/self/status", false).wait();
+        let file = runtime.block_on(opened).expect("open");
+        let read = |at| runtime.block_on(file.fetch(at, 16 << 10).expect("not at once").wait());
+        let bytes = read(0).expect("read");
+        assert!(bytes.starts_with(b"Name:"), "{}", bytes.len());
         assert_eq!((file.has_size(), file.place()), (false, None));
-        assert_eq!(file.read(count as u64, &mut bytes).expect("the end"), 0);
+        assert!(read(bytes.len() as u64).expect("the end").is_empty());
     }
 }

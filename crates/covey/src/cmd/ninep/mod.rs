@@ -12,7 +12,9 @@ use crate::error::{Cannot, Error, Result};
 use crate::output::quote;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use covey_io::os::net::{self, Address};
+use covey_ninep::client::Fid;
 use covey_ninep::message::{Dialect, Message};
+use covey_ninep::tree::Errno;
 use peer::{Peer, Stat};
 use std::io::Write;
 use std::path::PathBuf;
@@ -225,6 +227,8 @@ async fn cat(peer: &Peer, path: &str) -> Result<()> {
         let count = peer.conn.payload_max().min(1 << 20);
         let data = peer.read(&fid, offset, count).await.cannot(what)?;
         if data.is_empty() {
+            // Who is lost with a pipe open is an error for who writes into it.
+            let _ = fid.clunk().await;
             return Ok(());
         }
         offset += data.len() as u64;
@@ -250,12 +254,26 @@ async fn write(
             peer.open(&fid, flags).await.cannot(what)?;
             fid
         }
-        Err(error) if create && error.code == covey_ninep::tree::Errno::ENOENT => {
+        Err(error) if create && error.code == Errno::ENOENT => {
             let mode = 0o666 & !super::mkdir::umask();
             peer.create(path, flags, mode).await.cannot(what)?
         }
         Err(error) => return Err(error).cannot(what),
     };
+    let bytes = match write_stdin(peer, &fid, offset, path).await {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            // It is not closed as if this were all.
+            peer.conn.close("cannot go on");
+            return Err(error);
+        }
+    };
+    fid.clunk().await.map_err(Errno::from).cannot(what)?;
+    context.output.result(&serde_json::json!({ "path": path, "bytes": bytes }), |_| Ok(()))
+}
+
+/// Writes what stdin has from an offset on; how much.
+async fn write_stdin(peer: &Peer, fid: &Fid, offset: u64, path: &str) -> Result<u64> {
     let mut at = offset;
     let block = peer.conn.payload_max().min(1 << 20);
     loop {
@@ -263,11 +281,11 @@ async fn write(
         let data = data.map_err(|_| Error::work("cannot read: the reading thread has panicked"))?;
         let data = data.cannot(|| "read stdin")?;
         if data.is_empty() {
-            break;
+            return Ok(at - offset);
         }
-        at += peer.write_all(&fid, at, data.into()).await.cannot(what)?;
+        let what = || format!("write {path}");
+        at += peer.write_all(fid, at, data.into()).await.cannot(what)?;
     }
-    context.output.result(&serde_json::json!({ "path": path, "bytes": at - offset }), |_| Ok(()))
 }
 
 /// What there is, up to a block: a terminal's lines are sent one by one.

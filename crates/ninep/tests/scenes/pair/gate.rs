@@ -181,4 +181,8 @@ impl Tree for Gate {
     fn clunk(&self, _: &Rc<User>, node: String) {
         self.note(format!("clunk {node}"));
     }
+
+    fn cut(&self, _: &Rc<User>, node: String) {
+        self.note(format!("cut {node}"));
+    }
 }
