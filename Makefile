@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 COVEY  := $(TARGET)/release/covey
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fuzz workloads bench build python deb install uninstall clean
+.PHONY: help demo test check fuzz workloads bench build python deb image install uninstall clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -52,6 +52,9 @@ python: ## build the wheel of the Python package, and run its tests in a clean e
 deb: build ## make a Debian package: target/deb/covey_VERSION_ARCH.deb; `scripts/deb try` installs it in a clean Debian
 	@scripts/prepare deb
 	@COVEY=$(COVEY) scripts/deb
+
+image: build ## make an OCI image of the program alone: target/image, without any tool for containers
+	@COVEY=$(COVEY) scripts/image
 
 # By sudo there is often no cargo: then what `make build` has built is installed.
 install: $(if $(shell command -v $(CARGO)),build) ## install binary, libraries, MPI shims, manual pages, completions and systemd unit below PREFIX (/usr/local)

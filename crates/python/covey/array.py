@@ -135,18 +135,23 @@ class Array:
         if self.mode == "r":
             raise ValueError(f"{self.path} is open for reading only: mode 'r+' is for both")
         part = self._part(index)
-        asked = part.as_asked(np.empty(part.counts, np.bool_), list(range(len(part.counts))))
+        # Of zero bytes: only its shape is wanted.
+        asked = part.as_asked(np.broadcast_to(False, part.counts), list(range(len(part.counts))))
         value = np.broadcast_to(np.asarray(value, self.dtype), asked.shape)
         if not value.size:
             return
         slowest_first = part.slowest_first()
-        data = np.ascontiguousarray(part.as_filed(value, slowest_first))
-        self._move(self._file.write_view, part, slowest_first, data)
+        filed = part.as_filed(value, slowest_first)
+        for start, piece in _pieces(filed, [part.strides[axis] for axis in slowest_first]):
+            data = np.ascontiguousarray(piece)
+            self._move(self._file.write_view, part, slowest_first, data, start)
 
-    def _move(self, how: Any, part: _Part, slowest_first: list[int], data: Any) -> Any:
-        axes = [(part.counts[axis], part.strides[axis]) for axis in slowest_first]
+    def _move(
+        self, how: Any, part: _Part, slowest_first: list[int], data: Any, start: int = 0
+    ) -> Any:
+        axes = list(zip(data.shape, (part.strides[axis] for axis in slowest_first)))
         item, axes = _joined(self.dtype.itemsize, axes)
-        return how(self.offset + part.start, item, axes, data.reshape(-1).view(np.uint8))
+        return how(self.offset + part.start + start, item, axes, data.reshape(-1).view(np.uint8))
 
     def _part(self, index: Any) -> _Part:
         return _Part(self.shape, self._strides, index)
@@ -225,6 +230,9 @@ class _Part:
         return [slice(None, None, -1 if back else 1) for back in self.backwards]
 
 
+# Most bytes of an assignment that are copied at a time.
+_PIECE_BYTES = 32 << 20
+
 _FLAGS = {
     "r": os.O_RDONLY,
     "r+": os.O_RDWR,
@@ -273,6 +281,21 @@ def _joined(item: int, axes: list[tuple[int, int]]) -> tuple[int, list[tuple[int
     while axes and axes[-1][1] == item:
         item *= axes.pop()[0]
     return item, axes
+
+
+def _pieces(filed: Any, strides: list[int]) -> Any:
+    """Parts of what is to be written, each with where it starts: each takes memory for a copy, and one number that is
+    assigned to all of a large array takes none before."""
+    axis = next((at for at, count in enumerate(filed.shape) if count > 1), None)
+    if filed.nbytes <= _PIECE_BYTES or axis is None:
+        yield 0, filed
+        return
+    count = filed.shape[axis]
+    step = max(1, count * _PIECE_BYTES // filed.nbytes)
+    before = (slice(None),) * axis
+    for first in range(0, count, step):
+        for start, piece in _pieces(filed[(*before, slice(first, first + step))], strides):
+            yield first * strides[axis] + start, piece
 
 
 def _header(fs: CoveyFileSystem, path: str) -> tuple[Any, Any, int, str]:

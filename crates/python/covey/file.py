@@ -11,6 +11,7 @@ import errno
 import io
 import itertools
 import os
+import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,8 @@ _ALL = 1 << 62
 _written: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
+# All that are open, also for reading.
+_opened: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def plain_mode(mode: str) -> str:
@@ -56,6 +59,8 @@ class RawFile(io.RawIOBase):
         self._file: File = client.open(path, _FLAGS[self._mode])
         self._at = 0
         self._is_in_doubt = False
+        # The thread whose call waits: a signal's handler may fork within it.
+        self._waiting: int | None = None
         self.name = path
         if self._mode[0] == "a":
             self._at = self._file.size()
@@ -89,7 +94,7 @@ class RawFile(io.RawIOBase):
         self._check()
         if not self.readable():
             raise io.UnsupportedOperation("not readable")
-        got = self._file.readinto(memoryview(buffer).cast("B"), self._at)
+        got = self._wait(self._file.readinto, memoryview(buffer).cast("B"), self._at)
         self._at += got
         return got
 
@@ -98,7 +103,7 @@ class RawFile(io.RawIOBase):
         if not self.readable():
             raise io.UnsupportedOperation("not readable")
         # To the end, wherever that is by now: a small file takes one request.
-        data = self._file.pread(_ALL, self._at)
+        data = self._wait(self._file.pread, _ALL, self._at)
         self._at += len(data)
         return data
 
@@ -110,7 +115,7 @@ class RawFile(io.RawIOBase):
         if self._mode[0] == "a":
             self._at = self._append(data) + len(data)
         else:
-            self._file.pwrite(data, self._at)
+            self._wait(self._file.pwrite, data, self._at)
             self._at += len(data)
         return len(data)
 
@@ -119,18 +124,30 @@ class RawFile(io.RawIOBase):
             what = "an append was interrupted, and is in the file or not"
             raise OSError(errno.EIO, what, self.name)
         try:
-            return self._file.append(data)
+            return self._wait(self._file.append, data)
         except BaseException as error:
             # A signal: the append goes on, and must not be made again by whoever flushes next.
             self._is_in_doubt = not isinstance(error, OSError) or error.errno is None
             raise
+
+    def _wait(self, call: Any, *arguments: Any) -> Any:
+        self._waiting = threading.get_ident()
+        try:
+            return call(*arguments)
+        finally:
+            self._waiting = None
+
+    @property
+    def is_within(self) -> bool:
+        """Whether this thread is in a call, and has been interrupted in it."""
+        return self._waiting == threading.get_ident()
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         self._check()
         if whence == os.SEEK_CUR:
             offset += self._at
         elif whence == os.SEEK_END:
-            offset += self._file.size()
+            offset += self._wait(self._file.size)
         elif whence != os.SEEK_SET:
             raise ValueError(f"invalid whence ({whence}, should be 0, 1 or 2)")
         if not 0 <= offset < 1 << 63:
@@ -147,7 +164,7 @@ class RawFile(io.RawIOBase):
         if not self.writable():
             raise io.UnsupportedOperation("not writable")
         size = self._at if size is None else size
-        self._file.truncate(size)
+        self._wait(self._file.truncate, size)
         return size
 
     def close(self) -> None:
@@ -174,6 +191,17 @@ class _Opened:
 
     def _set(self, fs: CoveyFileSystem, path: str, target: str | None, blocksize: int) -> None:
         self.fs, self.path, self.target, self.blocksize = fs, path, target, blocksize
+        _opened.add(self)
+
+    def _renew(self) -> None:
+        """In a child of a fork: another buffer with another lock, for a thread of the parent may have held this one,
+        and will never let it go here. What was in the buffer is the parent's to write."""
+        raw = self.raw
+        if raw.closed or raw.is_within:
+            return
+        at = max(0, self.tell())  # type: ignore[attr-defined]
+        super().__init__(raw, self.blocksize)  # type: ignore[call-arg]
+        raw.seek(at)
 
     @property
     def full_name(self) -> str:
@@ -258,14 +286,18 @@ def _youngest_first() -> list[Any]:
     return [opened for _, opened in sorted(_written.items(), key=lambda item: -item[0])]
 
 
+def _tell(verb: str, opened: Any, error: Exception) -> None:
+    name = getattr(opened, "path", None) or getattr(opened, "name", "a file")
+    os.write(2, f"covey: cannot {verb} {name}: {error}\n".encode(errors="replace"))
+
+
 @atexit.register
 def _end() -> None:
     for opened in _youngest_first():
         try:
             opened.close()
         except Exception as error:  # The others are closed nevertheless.
-            name = getattr(opened, "path", None) or getattr(opened, "name", "a file")
-            os.write(2, f"covey: cannot close {name}: {error}\n".encode(errors="replace"))
+            _tell("close", opened, error)
     for client in list(_clients):
         try:
             client.close()
@@ -280,8 +312,15 @@ def _before_fork() -> None:
             if not opened.closed:
                 opened.flush()
         except Exception as error:
-            name = getattr(opened, "path", None) or getattr(opened, "name", "a file")
-            os.write(2, f"covey: cannot write {name}: {error}\n".encode(errors="replace"))
+            _tell("write", opened, error)
 
 
-os.register_at_fork(before=_before_fork)
+def _in_child() -> None:
+    for opened in list(_opened):
+        try:
+            opened._renew()
+        except Exception:
+            pass  # It is of no use to the child, and says so when it is used.
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_in_child)

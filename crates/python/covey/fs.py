@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import os
 import secrets
+import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
+from fsspec.config import apply_config
 from fsspec.spec import AbstractFileSystem
 from fsspec.utils import stringify_path
 
@@ -25,7 +28,62 @@ if TYPE_CHECKING:
     from covey.array import Array
 
 
-class CoveyFileSystem(AbstractFileSystem):
+# Clients by cluster and user: file systems share a session, also those that threads make for themselves. One that no file
+# system uses any more ends.
+_clients: weakref.WeakValueDictionary[Any, Client] = weakref.WeakValueDictionary()
+_clients_lock = threading.Lock()
+
+
+def _forget_lock() -> None:
+    # Another thread of the parent may have held it.
+    global _clients_lock
+    _clients_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_lock)
+
+
+def _surroundings(config: Any) -> tuple[Any, ...]:
+    """What a file system depends on beside its arguments: the cluster that is found, what its file says now, the key,
+    the settings, and who connects."""
+    settings = sorted((k, v) for k, v in os.environ.items() if k.startswith("COVEY_"))
+    path, identity = Client.identity(config)
+    return (os.fspath(path), identity, settings, os.geteuid(), os.getegid())
+
+
+def _client(config: Any, surroundings: tuple[Any, ...]) -> Client:
+    key = repr(surroundings)
+    with _clients_lock:
+        known = _clients.get(key)
+    if known is not None:
+        return known
+    # Connecting takes its time: others go on meanwhile, and the first to be done wins.
+    new = Client(config)
+    with _clients_lock:
+        kept = _clients.setdefault(key, new)
+    if kept is new:
+        end_with_interpreter(new)
+    else:
+        new.close()
+    return kept
+
+
+class _ByCluster(type(AbstractFileSystem)):
+    """fsspec gives two calls with the same arguments the same instance: here only where they mean the same cluster."""
+
+    _now = threading.local()
+
+    @property
+    def _of_this_call(cls) -> Any:
+        return getattr(cls._now, "surroundings", None)
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        config = args[0] if args else apply_config(cls, kwargs).get("config")
+        cls._now.surroundings = _surroundings(config)
+        return super().__call__(*args, **kwargs)
+
+
+class CoveyFileSystem(AbstractFileSystem, metaclass=_ByCluster):
     """The files of a Covey cluster, without a mount.
 
     ``config`` is the cluster's covey.toml. Without it, the first that exists is taken: COVEY_CONFIG,
@@ -43,6 +101,7 @@ class CoveyFileSystem(AbstractFileSystem):
     root_marker = "/"
     # fsspec makes it known to intake and others.
     local_file = False
+    _extra_tokenize_attributes = ("_of_this_call",)
 
     def __init__(
         self,
@@ -52,9 +111,8 @@ class CoveyFileSystem(AbstractFileSystem):
     ) -> None:
         super().__init__(config=config, auto_mkdir=auto_mkdir, **kwargs)
         self.auto_mkdir = auto_mkdir
-        self.client = Client(config)
+        self.client = _client(config, type(self)._of_this_call or _surroundings(config))
         self.config = os.fspath(self.client.config)
-        end_with_interpreter(self.client)
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -78,6 +136,11 @@ class CoveyFileSystem(AbstractFileSystem):
             self.info(path)
         except (FileNotFoundError, NotADirectoryError):
             return False
+        except PermissionError as error:
+            # As os.path.exists: what cannot be reached is not there. That nobody may use the cluster names no path.
+            if error.filename is None:
+                raise
+            return False
         return True
 
     def lexists(self, path: str, **kwargs: Any) -> bool:
@@ -97,6 +160,52 @@ class CoveyFileSystem(AbstractFileSystem):
             entries = [self.client.stat(path)]
         entries.sort(key=lambda entry: entry["name"])
         return entries if detail else [entry["name"] for entry in entries]
+
+    def walk(
+        self,
+        path: str,
+        maxdepth: int | None = None,
+        topdown: bool = True,
+        on_error: Any = "omit",
+        **kwargs: Any,
+    ) -> Any:
+        """As fsspec's, but ``on_error`` counts in all directories, and not only in the first."""
+        if on_error == "omit":
+            yield from super().walk(path, maxdepth, topdown, on_error, **kwargs)
+            return
+
+        def passed_on(error: OSError) -> None:
+            if on_error == "raise":
+                raise error
+            on_error(error)
+
+        yield from self._walk(self._strip_protocol(path), maxdepth, topdown, passed_on, **kwargs)
+
+    def _walk(
+        self, path: str, maxdepth: int | None, topdown: bool, on_error: Any, **kwargs: Any
+    ) -> Any:
+        for here, dirs, files in super().walk(path, 1, True, on_error, **kwargs):
+            if topdown:
+                yield here, dirs, files
+            if maxdepth is None or maxdepth > 1:
+                below = None if maxdepth is None else maxdepth - 1
+                for name in list(dirs):
+                    yield from self._walk(
+                        self._join(here, name), below, topdown, on_error, **kwargs
+                    )
+            if not topdown:
+                yield here, dirs, files
+
+    @staticmethod
+    def _join(above: str, name: str) -> str:
+        return above.rstrip("/") + "/" + name
+
+    def expand_path(self, path: Any, recursive: bool = False, *args: Any, **kwargs: Any) -> Any:
+        """As fsspec's. What is to be copied or removed with all that is below must be seen: a directory that cannot be
+        read is an error."""
+        if recursive:
+            kwargs.setdefault("on_error", _unless_missing)
+        return super().expand_path(path, recursive, *args, **kwargs)
 
     def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
         path = self._strip_protocol(path)
@@ -142,7 +251,7 @@ class CoveyFileSystem(AbstractFileSystem):
         paths = list(links)
         if others and recursive:
             paths += self.expand_path(
-                others, recursive=True, maxdepth=maxdepth, assume_literal=True
+                others, recursive=True, maxdepth=maxdepth, assume_literal=True, on_error="omit"
             )
         else:
             paths += others
@@ -388,6 +497,11 @@ def _first_error(answers: list[Any]) -> None:
     for answer in answers:
         if isinstance(answer, BaseException):
             raise answer
+
+
+def _unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _when(seconds: float) -> Any:

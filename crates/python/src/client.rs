@@ -3,9 +3,9 @@
 use crate::connection::{Cluster, Connection, caller};
 use crate::error;
 use crate::file::File;
-use crate::many::{self, Range};
-use crate::memory::copied;
-use crate::stat::{Entry, Links, told};
+use crate::many::{self, Content, Range};
+use crate::memory::{NewBytes, copied};
+use crate::stat::{Entry, Links, named, told};
 use crate::walk::{self, Follow, is_link, names, resolve, resolve_parent};
 use covey_ninep::tree::{Errno, Removal, SetAttr, SetTime};
 use covey_stripe::client::{Error, Fs, Listing, Result, Taken, access};
@@ -44,6 +44,15 @@ impl Client {
         self.cluster.file()
     }
 
+    /// The file of the cluster that a client would connect to, and what distinguishes that cluster: what the file says,
+    /// and which key it names.
+    #[staticmethod]
+    #[pyo3(signature = (config=None))]
+    fn identity(config: Option<PathBuf>) -> PyResult<(PathBuf, String)> {
+        let cluster = Cluster::find(config)?;
+        Ok((cluster.file(), cluster.identity()?))
+    }
+
     /// The names of the I/O servers.
     fn servers(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         Ok(self.cluster.connection(py)?.fs().servers())
@@ -67,15 +76,19 @@ impl Client {
         told(py, &path, &entry, Links::Followed)
     }
 
-    /// The entries of a directory, with their attributes; `name` is the whole path.
+    /// The entries of a directory, with their attributes; `name` is the whole path. Where the directory may be read but
+    /// not entered, they have a name, a type, and the size None.
     fn list<'py>(&self, py: Python<'py>, path: OsString) -> PyResult<Bound<'py, PyList>> {
         let connection = self.cluster.connection(py)?;
         let entries = connection.ask(py, &path, entries(connection.fs(), path.as_bytes()))?;
         let list = PyList::empty(py);
-        for (name, entry) in &entries {
+        for (name, kind, entry) in &entries {
             let slash: &[u8] = if path.as_bytes().ends_with(b"/") { b"" } else { b"/" };
             let whole = os(&[path.as_bytes(), slash, name.as_bytes()].concat());
-            list.append(told(py, &whole, entry, Links::Told)?)?;
+            list.append(match entry {
+                Some(entry) => told(py, &whole, entry, Links::Told)?,
+                None => named(py, &whole, *kind)?,
+            })?;
         }
         Ok(list)
     }
@@ -161,12 +174,34 @@ impl Client {
         let wanted: Vec<Range> =
             requests.iter().map(|(path, from, to)| (path.as_bytes(), *from, *to)).collect();
         let answers = connection.wait(py, many::read(fs, &who, &wanted))?;
-        let list = PyList::empty(py);
+        let (mut longer, mut rooms, mut done) = (Vec::new(), Vec::new(), Vec::new());
         for ((path, ..), answer) in requests.iter().zip(answers) {
-            match answer {
-                Ok(data) => list.append(joined(py, &data)?)?,
-                Err(error) => list.append(error::raised(py, error, path).into_value(py))?,
-            }
+            done.push(match answer {
+                Ok(Content::Here(data)) => Some(PyBytes::new(py, &data).into_any()),
+                Ok(Content::Longer(found)) => match NewBytes::zeros(py, found.bytes()) {
+                    Some(room) => {
+                        rooms.push(room);
+                        longer.push(found);
+                        None
+                    }
+                    None => Some(failure(py, Errno::from(Errno::ENOMEM).into(), path)),
+                },
+                Err(error) => Some(failure(py, error, path)),
+            });
+        }
+        let places = rooms.iter_mut().map(|room| room.bytes(py));
+        let wanted = longer.into_iter().zip(places).collect();
+        let mut counts = connection.wait(py, many::fill(wanted))?.into_iter().zip(rooms);
+        let list = PyList::empty(py);
+        for ((path, ..), done) in requests.iter().zip(done) {
+            let filled = || {
+                let (count, room) = counts.next()?;
+                Some(match count {
+                    Ok(count) => room.filled(py, count).into_any(),
+                    Err(error) => failure(py, error, path),
+                })
+            };
+            list.append(done.or_else(filled))?;
         }
         Ok(list)
     }
@@ -357,7 +392,10 @@ fn unless_nowhere(target: Result<Inode>) -> Result<Option<Inode>> {
     }
 }
 
-async fn entries(fs: &Fs, path: &[u8]) -> Result<Vec<(Name, Entry)>> {
+/// The type of each entry, and what it is; None where the caller may read the directory's names and no more.
+type Entries = Vec<(Name, u8, Option<Entry>)>;
+
+async fn entries(fs: &Fs, path: &[u8]) -> Result<Entries> {
     let who = &caller();
     let dir = resolve(fs, who, path, Follow::Last).await?;
     if !dir.is_dir() {
@@ -365,18 +403,20 @@ async fn entries(fs: &Fs, path: &[u8]) -> Result<Vec<(Name, Entry)>> {
     }
     let found = pages(fs, who, dir.id).await?;
     let mut entries = Vec::with_capacity(found.len());
-    for (name, inode) in found {
-        let target = match is_link(&inode) {
-            true => unless_nowhere(walk::through(fs, who, dir.id, &inode.target).await)?,
-            false => None,
+    for (name, kind, inode) in found {
+        let target = match &inode {
+            Some(link) if is_link(link) => {
+                unless_nowhere(walk::through(fs, who, dir.id, &link.target).await)?
+            }
+            _ => None,
         };
-        entries.push((name, Entry { inode, target }));
+        entries.push((name, kind, inode.map(|inode| Entry { inode, target })));
     }
     Ok(entries)
 }
 
 /// All entries of a directory without `.` and `..`, in the server's order.
-async fn pages(fs: &Fs, who: &Caller, dir: Id) -> Result<Vec<(Name, Inode)>> {
+async fn pages(fs: &Fs, who: &Caller, dir: Id) -> Result<Vec<(Name, u8, Option<Inode>)>> {
     let (mut entries, mut cookie, mut limit) = (Vec::new(), 0, 0);
     loop {
         let page = fs.readdir(who, dir, cookie, limit, PAGE_BYTES, Listing::Inodes).await?;
@@ -395,10 +435,7 @@ async fn pages(fs: &Fs, who: &Caller, dir: Id) -> Result<Vec<(Name, Inode)>> {
                 odd if odd.is_empty() || odd.contains(&b'/') => {
                     return Err(Error::Odd("the directory holds an impossible name".into()));
                 }
-                _ => {
-                    let denied = Errno::from(Errno::EACCES);
-                    entries.push((name, entry.inode.ok_or(denied)?));
-                }
+                _ => entries.push((name, entry.kind, entry.inode)),
             }
         }
         if page.end {
@@ -425,6 +462,10 @@ pub fn joined<'py>(py: Python<'py>, pieces: &[Bytes]) -> PyResult<Bound<'py, PyB
     })
 }
 
+fn failure<'py>(py: Python<'py>, error: Error, path: &OsStr) -> Bound<'py, PyAny> {
+    error::raised(py, error, path).into_value(py).into_bound(py).into_any()
+}
+
 fn failures<'py, 'a>(
     py: Python<'py>,
     paths: impl Iterator<Item = &'a OsStr>,
@@ -434,7 +475,7 @@ fn failures<'py, 'a>(
     for (path, answer) in paths.zip(answers) {
         match answer {
             Ok(()) => list.append(py.None())?,
-            Err(error) => list.append(error::raised(py, error, path).into_value(py))?,
+            Err(error) => list.append(failure(py, error, path))?,
         }
     }
     Ok(list)

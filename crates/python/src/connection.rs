@@ -15,8 +15,9 @@ use covey_stripe::ops::Caller;
 use covey_wire::List;
 use pyo3::prelude::*;
 use std::future::Future;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
@@ -116,6 +117,15 @@ impl Cluster {
         self.place.file().to_owned()
     }
 
+    /// What distinguishes the cluster as its file says it now: all that it says, and which file the key is in.
+    pub fn identity(&self) -> PyResult<String> {
+        let config = config::load_found(&self.place).map_err(error::unusable)?;
+        let key = config.key_file.as_ref().and_then(|file| file.metadata().ok());
+        let key =
+            key.map(|meta| (meta.dev(), meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec()));
+        Ok(format!("{} {key:?}", config::render(&config)))
+    }
+
     /// The connection of this process, made where there is none.
     pub fn connection(&self, py: Python<'_>) -> PyResult<Arc<Connection>> {
         if let Some(known) = self.existing() {
@@ -202,15 +212,24 @@ fn wait_on<T: Send>(
     runtime: &Handle,
     call: impl Future<Output = T> + Send,
 ) -> PyResult<T> {
-    let mut call = pin!(call);
+    let mut call = Box::pin(call);
+    let pid = std::process::id();
     let parker = Arc::new(Parker { thread: std::thread::current(), woken: AtomicBool::new(false) });
     let waker = Waker::from(parker.clone());
     loop {
-        let call = call.as_mut();
-        if let Some(done) = py.detach(|| poll_for(SIGNALS_EVERY, runtime, call, &parker, &waker)) {
+        let polled = call.as_mut();
+        if let Some(done) = py.detach(|| poll_for(SIGNALS_EVERY, runtime, polled, &parker, &waker))
+        {
             return Ok(done);
         }
-        py.check_signals()?;
+        let signals = py.check_signals();
+        if std::process::id() != pid {
+            // A signal's handler has forked. What the call waits for is the parent's, and so are its locks.
+            std::mem::forget(call);
+            signals?;
+            return Err(error::forked());
+        }
+        signals?;
     }
 }
 

@@ -62,6 +62,12 @@ fn words(errno: &Errno) -> String {
     format!("{known}: {}", errno.reason)
 }
 
+/// A call that the parent of a fork has begun and waits for.
+pub fn forked() -> PyErr {
+    let what = "the call was begun before the fork, and is the parent's: make it again";
+    PyOSError::new_err((Errno::EIO, what))
+}
+
 /// No cluster is found, its file is wrong, or it cannot be reached. The hints go with the words.
 pub fn unusable(error: cluster::Error) -> PyErr {
     let hints = error.hints.iter().map(|hint| format!("\nhint: {hint}"));

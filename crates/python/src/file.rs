@@ -2,13 +2,13 @@
 
 use crate::client::joined;
 use crate::connection::{Cluster, Connection, caller};
-use crate::many::{read_far, write_range};
-use crate::memory::{NoPython, Room, copied};
+use crate::many::{CHUNK_BYTES, read_far, read_into, write_range};
+use crate::memory::{NewBytes, NoPython, Room, copied};
 use crate::{error, view};
 use covey_ninep::tree::{Errno, SetAttr};
 use covey_stripe::client::access;
 use covey_stripe::ops::Id;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::ffi::OsString;
@@ -140,30 +140,32 @@ impl File {
         let held = self.held(py, access::READ)?;
         let end = offset.saturating_add(count);
         let call = read_far(held.connection.fs(), held.file(), offset, end);
-        let pieces = self.ask(py, &held, call)?;
-        joined(py, &pieces)
+        let (first, end) = self.ask(py, &held, call)?;
+        let had = first.len();
+        if offset + had as u64 >= end {
+            return joined(py, first.pieces());
+        }
+        let Some(mut all) = NewBytes::zeros(py, end - offset) else {
+            let what = format!("no memory for {} bytes of {:?}", end - offset, self.path);
+            return Err(PyMemoryError::new_err(what));
+        };
+        let (mut room, rest) = all.bytes(py).split_at_mut(had);
+        for piece in first.pieces() {
+            let (here, behind) = room.split_at_mut(piece.len());
+            here.copy_from_slice(piece);
+            room = behind;
+        }
+        drop(first);
+        let from = offset + had as u64;
+        let got = self.ask(py, &held, read_into(held.file(), from, rest, CHUNK_BYTES))?;
+        Ok(all.filled(py, had + got))
     }
 
     /// Fills a buffer from an offset; answers how many bytes there were.
     fn readinto(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, offset: u64) -> PyResult<usize> {
         let held = self.held(py, access::READ)?;
         let mut room = Room::of(buffer)?;
-        let into = room.bytes();
-        let call = async {
-            let mut done = 0;
-            while done < into.len() {
-                let wanted = (into.len() - done).min(CHUNK_BYTES);
-                let data = held.file().read_at(offset.saturating_add(done as u64), wanted).await?;
-                for piece in data.pieces() {
-                    into[done..done + piece.len()].copy_from_slice(piece);
-                    done += piece.len();
-                }
-                if data.len() < wanted {
-                    break;
-                }
-            }
-            Ok(done)
-        };
+        let call = read_into(held.file(), offset, room.bytes(), CHUNK_BYTES);
         self.ask(py, &held, call)
     }
 
@@ -249,6 +251,3 @@ impl File {
         format!("<covey.File {:?}>", self.path.display().to_string())
     }
 }
-
-/// Most bytes of one call of the client.
-const CHUNK_BYTES: usize = 16 << 20;

@@ -17,9 +17,48 @@ type Directories<'a> = HashMap<&'a [u8], Result<Id>>;
 /// A path, the first byte of its file that is wanted, and the end; None for that of the file.
 pub type Range<'a> = (&'a [u8], u64, Option<u64>);
 
-/// Reads ranges of files, each as pieces.
-pub async fn read(fs: &Fs, who: &Caller, wanted: &[Range<'_>]) -> Vec<Result<Vec<Bytes>>> {
+/// What a range is found to be.
+pub enum Content {
+    /// It came with the opening.
+    Here(Bytes),
+    /// It is longer, and goes to memory of the caller's.
+    Longer(Longer),
+}
+
+/// A range of an open file, and the bytes of it that are there.
+pub struct Longer {
+    file: File,
+    first: Bytes,
+    from: u64,
+    end: u64,
+}
+
+impl Longer {
+    /// Bytes that it takes.
+    pub fn bytes(&self) -> u64 {
+        self.end - self.from
+    }
+}
+
+/// Opens files, and reads ranges of them that come with the opening.
+pub async fn read(fs: &Fs, who: &Caller, wanted: &[Range<'_>]) -> Vec<Result<Content>> {
     all(wanted.iter().map(|&range| read_one(fs, who, range).boxed()).collect()).await
+}
+
+/// Reads the others, each to its place; answers how many bytes there were.
+pub async fn fill(wanted: Vec<(Longer, &mut [u8])>) -> Vec<Result<usize>> {
+    // Beside those places there is only what is on its way.
+    let chunk = ON_THE_WAY_BYTES / wanted.len().clamp(1, AT_ONCE);
+    let chunk = chunk.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES);
+    let calls = wanted.into_iter().map(|(longer, into)| fill_one(longer, into, chunk).boxed());
+    all(calls.collect()).await
+}
+
+async fn fill_one(longer: Longer, into: &mut [u8], chunk: usize) -> Result<usize> {
+    let (first, rest) = into.split_at_mut(longer.first.len());
+    first.copy_from_slice(&longer.first);
+    let from = longer.from + first.len() as u64;
+    Ok(first.len() + read_into(&longer.file, from, rest, chunk).await?)
 }
 
 /// The results in the order of the calls. Boxed, they are of a type that is known to be `Send`.
@@ -27,8 +66,8 @@ async fn all<T>(calls: Vec<BoxFuture<'_, T>>) -> Vec<T> {
     stream::iter(calls).buffered(AT_ONCE).collect().await
 }
 
-async fn read_one(fs: &Fs, who: &Caller, (path, from, to): Range<'_>) -> Result<Vec<Bytes>> {
-    let (inode, file, mut first) = open(fs, who, path).await?;
+async fn read_one(fs: &Fs, who: &Caller, (path, from, to): Range<'_>) -> Result<Content> {
+    let (inode, file, first) = open(fs, who, path).await?;
     if !inode.is_regular() {
         let code = if inode.is_dir() { Errno::EISDIR } else { Errno::EOPNOTSUPP };
         return Err(code.into());
@@ -36,47 +75,45 @@ async fn read_one(fs: &Fs, who: &Caller, (path, from, to): Range<'_>) -> Result<
     let end = to.unwrap_or(inode.size).min(inode.size).max(from);
     let had = first.len() as u64;
     if end <= had {
-        return Ok(vec![first.slice(from.min(end) as usize..end as usize)]);
+        return Ok(Content::Here(first.slice(from.min(end) as usize..end as usize)));
     }
-    first = first.slice(from.min(had) as usize..);
-    has_memory(end - from)?;
-    let rest = read_range(&file, from.max(had), end).await?;
-    Ok([vec![first], rest].concat())
+    let first = first.slice(from.min(had) as usize..);
+    Ok(Content::Longer(Longer { file, first, from, end }))
 }
 
-/// Bytes of a file up to an end, or up to the file's where that comes first.
-pub async fn read_range(file: &File, mut from: u64, end: u64) -> Result<Vec<Bytes>> {
-    let mut pieces = Vec::new();
-    while from < end {
-        let wanted = (end - from).min(CHUNK_BYTES) as usize;
-        let data = file.read_at(from, wanted).await?;
-        pieces.extend_from_slice(data.pieces());
-        from += data.len() as u64;
+/// Reads a file from a byte on, to memory that is filled unless the file ends before; answers how many bytes there were.
+pub async fn read_into(
+    file: &File,
+    from: u64,
+    into: &mut [u8],
+    chunk_bytes: usize,
+) -> Result<usize> {
+    let mut done = 0;
+    while done < into.len() {
+        let wanted = (into.len() - done).min(chunk_bytes);
+        let data = file.read_at(from.saturating_add(done as u64), wanted).await?;
+        for piece in data.pieces() {
+            into[done..done + piece.len()].copy_from_slice(piece);
+            done += piece.len();
+        }
         if data.len() < wanted {
             break;
         }
     }
-    Ok(pieces)
+    Ok(done)
 }
 
-/// ENOMEM where that much memory cannot be had: files with holes may be larger than any memory.
-fn has_memory(bytes: u64) -> Result<()> {
-    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-    let has = Vec::<u8>::new().try_reserve_exact(bytes).is_ok();
-    if has { Ok(()) } else { Err(Errno::from(Errno::ENOMEM).into()) }
-}
-
-/// The same of a file whose size is not known, up to an end that may lie far behind it.
-pub async fn read_far(fs: &Fs, file: &File, from: u64, end: u64) -> Result<Vec<Bytes>> {
-    let near = end.min(from.saturating_add(CHUNK_BYTES));
-    let mut pieces = read_range(file, from, near).await?;
-    let got: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-    if near < end && got == CHUNK_BYTES {
-        let end = end.min(fs.inode(file.id()).await?.size.max(near));
-        has_memory(end - from)?;
-        pieces.append(&mut read_range(file, near, end).await?);
+/// Bytes of a file whose size is not known, up to an end that may lie far behind it: all of them where they are few, else
+/// the range that they are the first of.
+pub async fn read_far(fs: &Fs, file: &File, from: u64, end: u64) -> Result<(Payload, u64)> {
+    let near = (end - from).min(CHUNK_BYTES as u64);
+    let first = file.read_at(from, near as usize).await?;
+    if (first.len() as u64) < near || from + near == end {
+        let end = from + first.len() as u64;
+        return Ok((first, end));
     }
-    Ok(pieces)
+    let size = fs.inode(file.id()).await?.size;
+    Ok((first, end.min(size.max(from + near))))
 }
 
 /// A file, opened, with its first bytes where they come with the answer.
@@ -148,7 +185,7 @@ async fn replace(fs: &Fs, who: &Caller, inode: &Inode, file: &File, data: Bytes)
 pub async fn write_range(file: &File, from: u64, data: Bytes) -> Result<()> {
     let mut done = 0;
     while done < data.len() {
-        let end = data.len().min(done + CHUNK_BYTES as usize);
+        let end = data.len().min(done + CHUNK_BYTES);
         let at = from.checked_add(done as u64).ok_or(Errno::from(Errno::EFBIG))?;
         file.write_at(at, data.slice(done..end).into()).await?;
         done = end;
@@ -194,7 +231,7 @@ async fn directories<'a>(
 pub async fn copy(fs: &Fs, source: &File, target: &File) -> Result<()> {
     let mut at = 0;
     loop {
-        let data: Payload = source.read_at(at, CHUNK_BYTES as usize).await?;
+        let data: Payload = source.read_at(at, CHUNK_BYTES).await?;
         if data.is_empty() {
             break;
         }
@@ -214,4 +251,8 @@ const AT_ONCE: usize = 64;
 /// Bytes that are asked for with the opening: at most so many lie with the metadata.
 const FIRST_BYTES: u32 = 64 << 10;
 /// Most bytes of one call of the client.
-const CHUNK_BYTES: u64 = 16 << 20;
+pub const CHUNK_BYTES: usize = 16 << 20;
+/// Fewest bytes of one call, where many are at work.
+const CHUNK_BYTES_MIN: usize = 1 << 20;
+/// Most bytes of large files that are on their way.
+const ON_THE_WAY_BYTES: usize = 4 * CHUNK_BYTES;

@@ -4,6 +4,7 @@ use covey_wire::Bytes;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyMemoryError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -35,6 +36,41 @@ impl Room {
         // SAFETY: the object keeps this many contiguous bytes in place while the buffer is held, they
         // were checked to be writable, and bytes have no invalid values.
         unsafe { std::slice::from_raw_parts_mut(self.0.buf_ptr().cast(), self.length()) }
+    }
+}
+
+/// A bytes object that nobody else has yet, to be filled.
+pub struct NewBytes(Py<PyBytes>);
+
+impl NewBytes {
+    /// Zeros. None where there is not that much memory: files with holes may be larger than any.
+    pub fn zeros(py: Python<'_>, length: u64) -> Option<NewBytes> {
+        let length = usize::try_from(length).ok()?;
+        let made = PyBytes::new_with(py, length, |_| Ok(())).ok()?;
+        Some(NewBytes(made.unbind()))
+    }
+
+    /// The bytes.
+    pub fn bytes(&mut self, py: Python<'_>) -> &mut [u8] {
+        let length = self.0.bind(py).as_bytes().len();
+        if length == 0 {
+            return &mut [];
+        }
+        // SAFETY: Python lets who has made a bytes object fill it as long as nobody else has it; this is the only
+        // reference, which lives as long as the slice, and objects do not move.
+        unsafe {
+            let start = pyo3::ffi::PyBytes_AsString(self.0.as_ptr());
+            std::slice::from_raw_parts_mut(start.cast::<u8>(), length)
+        }
+    }
+
+    /// The object, of which this many bytes were filled: copied where the file has become shorter meanwhile.
+    pub fn filled(self, py: Python<'_>, count: usize) -> Bound<'_, PyBytes> {
+        let all = self.0.into_bound(py);
+        match all.as_bytes().get(..count) {
+            Some(part) if part.len() < all.as_bytes().len() => PyBytes::new(py, part),
+            _ => all,
+        }
     }
 }
 

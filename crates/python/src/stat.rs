@@ -60,8 +60,26 @@ pub fn told<'py>(
     Ok(told)
 }
 
+/// The dictionary of an entry of which only the name and the type are known.
+pub fn named<'py>(py: Python<'py>, name: &OsStr, kind: u8) -> PyResult<Bound<'py, PyDict>> {
+    let kind = match kind {
+        FILE => "file",
+        DIRECTORY => "directory",
+        LINK => "link",
+        _ => "other",
+    };
+    let told = PyDict::new(py);
+    told.set_item("name", name)?;
+    told.set_item("size", py.None())?;
+    told.set_item("type", kind)?;
+    Ok(told)
+}
+
 fn seconds(time: Nanos) -> f64 {
     time.cast_signed() as f64 / 1e9
 }
 
+/// Types as directory entries have them.
 const FILE: u8 = 8;
+const DIRECTORY: u8 = 4;
+const LINK: u8 = 10;

@@ -8,6 +8,8 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import textwrap
 
 import fsspec
 import pytest
@@ -89,3 +91,13 @@ def place(fs, request):
     fs.makedirs(path)
     yield path
     fs.rm(path, recursive=True)
+
+
+def run(cluster, program, timeout=30):
+    """Runs a program of its own."""
+    program = textwrap.dedent(program)
+    environment = {**os.environ, "COVEY_CONFIG": cluster.config}
+    return subprocess.run(
+        [sys.executable, "-c", program], env=environment, timeout=timeout, text=True,
+        capture_output=True, cwd="/",
+    )

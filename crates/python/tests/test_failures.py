@@ -2,29 +2,16 @@
 
 import os
 import signal
-import subprocess
-import sys
-import textwrap
 import time
 
 import pytest
 
-from conftest import Cluster
+from conftest import Cluster, run
 
 import covey
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become two users")
 NOBODY, OTHER = 65534, 12345
-
-
-def run(cluster, program, timeout=30):
-    """Runs a program of its own."""
-    program = textwrap.dedent(program)
-    environment = {**os.environ, "COVEY_CONFIG": cluster.config}
-    return subprocess.run(
-        [sys.executable, "-c", program], env=environment, timeout=timeout, text=True,
-        capture_output=True, cwd="/",
-    )
 
 
 @needs_root
@@ -131,7 +118,7 @@ def test_a_dead_server_is_a_clear_error_soon_and_comes_back(doomed):
     with pytest.raises(OSError, match="server meta"):
         fs.exists("/small")
     with pytest.raises(OSError, match="cannot connect to cluster"):
-        doomed.filesystem()
+        covey.Client(doomed.config)
     assert time.monotonic() - begun < 20
     doomed.up()
     assert eventually(lambda: fs.cat_file("/small")) == b"lies with the metadata"

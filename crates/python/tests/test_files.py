@@ -3,6 +3,7 @@
 import concurrent.futures
 import os
 import pickle
+import signal
 import threading
 
 import fsspec
@@ -380,3 +381,136 @@ def test_modes_times_and_umask(fs, place):
     earlier = fs.modified(f"{place}/f")
     fs.pipe(f"{place}/f", b"x")
     assert fs.modified(f"{place}/f") > earlier >= fs.created(f"{place}/f")
+
+
+def run_in_child(work):
+    """Whether a child of a fork has done it within a minute: what hangs is an error, and not the end of the tests."""
+    child = os.fork()
+    if child == 0:
+        try:
+            signal.alarm(60)
+            work()
+            os._exit(0)
+        except BaseException as error:
+            os.write(2, repr(error).encode())
+            os._exit(1)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def test_a_fork_while_another_thread_writes_leaves_the_child_no_lock(fs, place):
+    is_over = threading.Event()
+    with fs.open(f"{place}/f", "wb", block_size=100) as file, fs.open(f"{place}/f", "rb") as read:
+
+        def work():
+            while not is_over.is_set():
+                file.write(b"x" * 1000)
+                read.seek(0)
+                read.read(10)
+
+        def child():
+            assert read.tell() >= 0
+            read.seek(0)
+            assert read.read(3) == b"xxx"
+            file.flush()
+            file.close()
+
+        file.write(b"x" * 1000)
+        file.flush()
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            for _ in range(40):
+                assert run_in_child(child)
+        finally:
+            is_over.set()
+            thread.join()
+    content = fs.cat(f"{place}/f")
+    assert len(content) % 1000 == 0 and content == b"x" * len(content), "each write once"
+
+
+def test_a_fork_by_a_signal_amid_a_call_does_not_go_on_with_the_parents(fs, place):
+    data = os.urandom(1 << 20) * 64
+    fs.pipe(f"{place}/big", data)
+    children, parent = [], os.getpid()
+
+    def handler(*_):
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(60)
+        else:
+            children.append(child)
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        for _ in range(5):
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
+            try:
+                got = fs.cat_file(f"{place}/big")
+            except OSError as error:
+                # Only a child: its call was the parent's, and it makes another one.
+                ok = os.getpid() != parent and "before the fork" in str(error)
+                ok = ok and fs.cat_file(f"{place}/big", end=10) == data[:10]
+                os._exit(0 if ok else 1)
+            if os.getpid() != parent:
+                os._exit(0 if got == data else 1)
+            assert got == data
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert all(os.waitpid(child, 0)[1] == 0 for child in children)
+
+
+@pytest.fixture
+def denied(fs, place):
+    """A tree of which another user may not read one directory, and may only list another."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to become another user")
+    fs.makedirs(f"{place}/open/deep")
+    fs.pipe({f"{place}/open/f": b"x", f"{place}/open/deep/g": b"x"})
+    for name in ["shut", "listed"]:
+        fs.makedirs(f"{place}/open/{name}")
+        fs.pipe(f"{place}/open/{name}/h", b"x")
+        fs.mkdir(f"{place}/open/{name}/d")
+    fs.chmod(f"{place}/open/shut", 0o700)
+    fs.chmod(f"{place}/open/listed", 0o744)
+    fs.mkdir(f"{place}/out")
+    fs.chmod(f"{place}/out", 0o777)
+    os.seteuid(12345)
+    yield f"{place}/open"
+    os.seteuid(0)
+
+
+def test_a_directory_that_may_not_be_read_is_left_out_or_an_error_as_asked(fs, denied):
+    readable = [f"{denied}/deep/g", f"{denied}/f", f"{denied}/listed/h"]
+    assert fs.find(denied) == readable
+    assert [here for here, _, _ in fs.walk(denied)][0] == denied
+    errors = []
+    assert fs.find(denied, on_error=errors.append) == readable
+    shut = {error.filename for error in errors}
+    assert f"{denied}/shut" in shut and all(isinstance(e, PermissionError) for e in errors)
+    with pytest.raises(PermissionError):
+        fs.find(denied, on_error="raise")
+    for topdown in [True, False]:
+        with pytest.raises(PermissionError):
+            list(fs.walk(denied, topdown=topdown, on_error="raise"))
+        walked = list(fs.walk(denied, topdown=topdown, on_error=lambda error: None))
+        assert walked[0 if topdown else -1][0] == denied
+        assert len(list(fs.walk(denied, maxdepth=1, topdown=topdown, on_error="raise"))) == 1
+    assert fs.glob(f"{denied}/*/*") == [
+        f"{denied}/deep/g", f"{denied}/listed/d", f"{denied}/listed/h"
+    ]
+    with pytest.raises(PermissionError):
+        fs.glob(f"{denied}/**", on_error="raise")
+    # One name, of which no more is known.
+    names = {entry["name"]: (entry["type"], entry["size"]) for entry in fs.ls(f"{denied}/listed")}
+    assert names == {f"{denied}/listed/d": ("directory", None), f"{denied}/listed/h": ("file", None)}
+    with pytest.raises(PermissionError):
+        fs.ls(f"{denied}/shut")
+    assert not fs.exists(f"{denied}/shut/h") and not fs.isfile(f"{denied}/shut/h")
+
+
+def test_a_copy_of_a_tree_leaves_nothing_out_silently(fs, place, denied):
+    with pytest.raises(PermissionError) as raised:
+        fs.cp(denied, f"{place}/out/copy", recursive=True)
+    assert raised.value.filename in (f"{denied}/shut", f"{denied}/listed/d")

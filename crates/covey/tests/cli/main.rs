@@ -12,6 +12,7 @@ mod docs;
 mod files;
 mod genconfig;
 mod home;
+mod image;
 
 mod keygen;
 mod layers;

@@ -3,6 +3,7 @@
 use crate::support::lab::Lab;
 use crate::support::{Finished, covey, is_root, run, skip};
 use std::fs;
+use std::net::ToSocketAddrs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -287,9 +288,16 @@ fn a_directory_of_somebody_else_is_neither_used_nor_removed() {
     fs::remove_file(&place).unwrap();
     fs::create_dir(&place).unwrap();
     std::os::unix::fs::chown(&place, Some(65_534), None).unwrap();
-    site.on("n1", &up).says(&["belongs to uid 65534"]);
-    assert!(site.on("n1", &["down", "--job", "7"]).ok);
-    assert!(place.exists() && away.join("thesis").exists());
+    // A name that is taken keeps nobody from his job, who goes elsewhere and says so.
+    let taken = site.on("n1", &up);
+    assert!(taken.ok && taken.stderr.contains("is taken by"), "{taken}");
+    assert!(taken.stderr.contains("uid 65534"), "{taken}");
+    assert!(site.on("n1", &up).stdout.contains("was up already"));
+    assert!(site.on("n1", &["down", "--job", "7"]).stdout.contains("removed"));
+    assert!(fs::read_dir(&place).unwrap().next().is_none() && away.join("thesis").exists());
+    // A place for a mount that is not ours would show others what programs write there.
+    let mount = [&up[..], &["--mount", place.to_str().unwrap()]].concat();
+    site.on("n1", &mount).says(&["cannot mount at", "belongs to", "uid 65534"]);
     fs::remove_dir(&place).unwrap();
     // Where anybody may rename, anybody may squat later.
     fs::set_permissions(site.path("disk"), fs::Permissions::from_mode(0o777)).unwrap();
@@ -301,6 +309,126 @@ fn a_directory_of_somebody_else_is_neither_used_nor_removed() {
     site.on("n1", &[&up[..], &["--key-file", "key"]].concat()).says(&["cannot use the key"]);
     assert!(site.on("n1", &["down", "--job", "7"]).ok);
     site.nothing_is_left();
+}
+
+#[test]
+fn a_port_that_another_user_has_taken_is_named_with_him() {
+    if !crate::support::has_program("python3") {
+        return skip("needs python3, for somebody else who listens");
+    }
+    let Some(site) = Site::new("port") else { return };
+    let listen = "import os, socket, sys; os.setuid(65534); s = socket.socket(); s.bind(('', 5640)); s.listen(); \
+                  print('ready', flush=True); sys.stdin.read()";
+    let mut other = covey();
+    other.args(["lab", "exec", "--name", site.lab.name(), "n1", "--", "python3"]);
+    other.args(["-c", listen]);
+    let mut other = other.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut ready = [0; 6];
+    std::io::Read::read_exact(other.stdout.as_mut().unwrap(), &mut ready).unwrap();
+    let up = ["up", "--job", "7", "--nodes", "n1", "--port", "5640"];
+    site.on("n1", &up).says(&["listens at its port 5640", "uid 65534", "--port N"]);
+    drop(other.stdin.take());
+    other.wait().unwrap();
+    assert!(site.on("n1", &up).ok);
+    assert!(site.on("n1", &["down", "--job", "7"]).ok);
+    site.nothing_is_left();
+}
+
+#[test]
+fn a_job_that_was_started_again_takes_nothing_of_its_earlier_run() {
+    let Some(site) = Site::new("again") else { return };
+    let up = ["up", "--job", "7", "--nodes", "n[1-2]", "--stage-in", "in put:/in"];
+    // As Slurm says it to a job that it has started again so often.
+    let both_in = |again: u32, words: &[&str]| {
+        let command = |node| {
+            let mut command = site.command(node, words);
+            command.env("SLURM_JOB_ID", "7");
+            if again > 0 {
+                command.env("SLURM_RESTART_COUNT", again.to_string());
+            }
+            command
+        };
+        let (one, two) = (command("n1"), command("n2"));
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| run(two));
+            [run(one), thread.join().unwrap()]
+        })
+    };
+    all_ok(&both_in(0, &up));
+    assert!(site.covey("7", "n2", &["touch", "/of run 0"]).ok);
+    kill_server(&site, "7", "n2");
+    fs::write(site.path("in put/new"), "input of run 1").unwrap();
+    all_ok(&both_in(1, &up));
+    let new = site.covey("7+1", "n2", &["cat", "/in/new"]);
+    assert_eq!(new.stdout, "input of run 1", "the input is copied in again: {new}");
+    assert!(!site.covey("7+1", "n1", &["stat", "/of run 0"]).ok, "files of run 0 are there");
+    assert!(!site.dir("7", "n1").exists() && !site.dir("7", "n2").exists());
+    let late = ["up", "--job", "7", "--nodes", "n[1-2]", "--run", "0", "--wait", "0"];
+    site.on("n1", &late).says(&["cannot start run 0 of job 7: run 1 is here"]);
+    // What was to be saved is not removed for the sake of a new run.
+    for done in both_in(1, &["down", "--job", "7", "--stage-out", "/in:/proc/x"]) {
+        done.says(&["nothing was removed", "job 7 (run 1)"]);
+    }
+    let third = both_in(2, &up);
+    all_ok(&third);
+    assert!(third[0].stderr.contains("results of run 1 of job 7 stay in"), "{}", third[0]);
+    // The latest is meant where no run is named.
+    let down = both_in(0, &["down", "--job", "7"]);
+    all_ok(&down);
+    assert!(down[0].stdout.contains("job 7 (run 2) is down here"), "{}", down[0]);
+    all_ok(&both_in(2, &["up", "--job", "7", "--nodes", "n[1-2]", "--run", "1"]));
+    assert!(site.covey("7+1", "n1", &["stat", "/in/new"]).ok, "results of run 1 are there");
+    all_ok(&both_in(0, &["down", "--job", "7", "--run", "1", "--discard"]));
+    site.nothing_is_left();
+}
+
+#[test]
+fn several_nodes_of_one_host_have_their_own_parts() {
+    let scratch = tempfile::tempdir().unwrap();
+    let at = |name: &str| scratch.path().join(name);
+    for name in ["home", "disk", "in"] {
+        fs::create_dir(at(name)).unwrap();
+    }
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(at("in/data"), "data").unwrap();
+    // Two names of this host, which is what several slurmd on it are.
+    let nodes = ["localhost", "Localhost"];
+    if ("Localhost", 1).to_socket_addrs().is_err() {
+        return skip("needs a machine to which `Localhost` is a name, too");
+    }
+    let on = |node: Option<&str>, words: &[&str]| {
+        let mut command = covey();
+        command.args(words).current_dir(scratch.path());
+        command.env("HOME", at("home")).env("TMPDIR", at("disk"));
+        command.env_remove("COVEY_LAB_DIR").env_remove("COVEY_CONFIG");
+        command.env_remove("SLURM_JOB_ID").env_remove("SLURMD_NODENAME");
+        command.envs(node.map(|node| ("SLURMD_NODENAME", node)));
+        run(command)
+    };
+    let both = |words: &[&str]| {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| on(Some(nodes[1]), words));
+            [on(Some(nodes[0]), words), thread.join().unwrap()]
+        })
+    };
+    let up = ["up", "--job", "7", "--nodes", "localhost,Localhost", "--stage-in", "in:/in"];
+    all_ok(&both(&up));
+    assert_eq!(fs::read_dir(at("disk")).unwrap().count(), 2);
+    on(None, &["down", "--job", "7"]).says(&["--node NODE"]);
+    on(None, &["up", "--job", "7", "--nodes", "localhost,Localhost"]).says(&["--node NODE"]);
+    // Each stops its own.
+    let keep = on(Some("Localhost"), &["down", "--job", "7", "--keep"]);
+    assert!(keep.ok && keep.stdout.contains("-Localhost"), "{keep}");
+    let first = fs::read_dir(at("disk")).unwrap().map(|entry| entry.unwrap().path());
+    let pid = |dir: &PathBuf, node: &str| dir.join(format!("run/{node}.pid")).exists();
+    let first: Vec<PathBuf> = first.collect();
+    assert!(first.iter().any(|dir| pid(dir, "localhost")), "the other one runs");
+    assert!(!first.iter().any(|dir| pid(dir, "Localhost")));
+    all_ok(&both(&up));
+    all_ok(&both(&["down", "--job", "7", "--stage-out", "/in:out"]));
+    assert_eq!(fs::read_to_string(at("out/data")).unwrap(), "data");
+    assert_eq!(fs::read_dir(at("disk")).unwrap().count(), 0);
+    assert_eq!(processes(&at("disk")), [""; 0]);
 }
 
 #[test]

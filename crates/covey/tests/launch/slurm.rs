@@ -93,7 +93,7 @@ fn conf(at: &Path, host: &str, port: u32) -> String {
     let at = at.display();
     format!(
         "ClusterName=test\nSlurmctldHost={host}(127.0.0.1)\nSlurmUser=root\nSlurmctldPort={port}\n\
-         SlurmdPort={}\nAuthType=auth/munge\nAuthInfo=socket={at}/munge.sock\nCredType=cred/munge\n\
+         SlurmdPort={}\nAuthType=auth/munge\nAuthInfo=socket={at}/munge.sock,cred_expire=5\nCredType=cred/munge\n\
          StateSaveLocation={at}/state\nSlurmdSpoolDir={at}/spool\nSlurmctldPidFile={at}/ctld.pid\n\
          SlurmdPidFile={at}/slurmd.pid\nSlurmctldLogFile={at}/ctld.log\nSlurmdLogFile={at}/slurmd.log\n\
          ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSwitchType=switch/none\n\
@@ -277,4 +277,40 @@ fn prolog_and_epilog_make_a_file_system_of_a_jobs_nodes_and_remove_it() {
     let step = fs::read_to_string(at.join("results/srun")).unwrap_or_default();
     assert!(done.ok && at.join("results/three/data").exists(), "{done}{step}");
     assert!(step.contains("is up on"), "{step}");
+}
+
+#[test]
+fn a_job_that_slurm_starts_again_begins_anew() {
+    let Some((slurm, host)) = slurm(installed) else { return };
+    let at = slurm.dir.path();
+    let (shown, covey) = (at.display(), env!("CARGO_BIN_EXE_covey"));
+    fs::create_dir(at.join("results/in")).unwrap();
+    fs::write(at.join("results/in/data"), "old ").unwrap();
+    for path in ["results/in", "results/in/data"] {
+        fs::set_permissions(at.join(path), fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    let run = "${SLURM_RESTART_COUNT:++$SLURM_RESTART_COUNT}";
+    let config = format!("{shown}/disk/covey-job-$SLURM_JOB_ID{run}-{NOBODY}-{host}/covey.toml");
+    let script = format!(
+        "set -e\nexport COVEY_CONFIG={config}\n{covey} cat /in/data >>results/seen\n\
+         {covey} ls / >>results/seen\n\
+         if [ -z \"$SLURM_RESTART_COUNT\" ]; then\n{covey} touch /of-the-first-run\n\
+         printf 'new ' >results/in/data\nscontrol requeue $SLURM_JOB_ID\nsleep 60\nfi\n\
+         touch results/done\n"
+    );
+    // A stage-out that fails leaves the files of both runs there.
+    let wish =
+        format!("--comment=covey stage_in={shown}/results/in:/in stage_out=/in:{shown}/secret/x");
+    slurm.batch(&script, &["--requeue", &wish]);
+    let log = || fs::read_to_string(at.join("slurmd.log")).unwrap_or_default();
+    until("the second run has come to its end", || at.join("results/done").exists());
+    let seen = fs::read_to_string(at.join("results/seen")).unwrap();
+    assert_eq!(seen.replace('\n', " ").trim(), "old in new in", "{}", log());
+    let all_stopped = || {
+        let runs = fs::read_dir(at.join("disk")).unwrap().map(|dir| dir.unwrap().path());
+        let count = |run: &Path| fs::read_dir(run.join("run")).map_or(0, Iterator::count);
+        let runs: Vec<_> = runs.collect();
+        runs.len() == 2 && runs.iter().all(|run| run.join("unsaved").exists() && count(run) == 0)
+    };
+    until("the epilog has stopped the servers of both runs", all_stopped);
 }

@@ -14,7 +14,7 @@ mod socket_file;
 mod stream;
 mod unix;
 
-pub use owner::socket_owner;
+pub use owner::{listener_owner, socket_owner};
 pub use shared::{Shared, welcome};
 pub use stream::{FarEnd, Stream};
 pub use unix::QuietStream;

@@ -19,6 +19,13 @@ pub struct Up {
     /// SLURM_JOB_NODELIST or PBS_NODEFILE, in a lab all its nodes]
     #[arg(long, value_name = "HOSTS", requires = "job", conflicts_with = "nodefile")]
     nodes: Option<String>,
+    /// Which of the nodes this is [default: SLURMD_NODENAME, else the one that the host's name fits]
+    #[arg(long, value_name = "NODE", requires = "job")]
+    node: Option<String>,
+    /// Which run of the job this is, where it was started again under the same ID [default:
+    /// SLURM_RESTART_COUNT, else the latest that is here]
+    #[arg(long, value_name = "NUMBER", requires = "job")]
+    run: Option<u32>,
     /// A file with one node on each line
     #[arg(long, value_name = "FILE", requires = "job")]
     nodefile: Option<PathBuf>,
@@ -30,7 +37,8 @@ pub struct Up {
     /// ~/.cache/covey, which all nodes must share]
     #[arg(long, value_name = "FILE", requires = "job")]
     key_file: Option<PathBuf>,
-    /// TCP port of the servers, the same on every node [default: follows from the ID]
+    /// TCP port of the servers, the same on every node [default: follows from the key, another for
+    /// each node]
     #[arg(long, value_name = "PORT", requires = "job", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
     /// How long to wait for other nodes; 0 waits for none
@@ -57,6 +65,8 @@ impl Up {
     pub fn wish(self, shared: Shared) -> Option<up::Wish> {
         Some(up::Wish {
             job: self.job?,
+            run: self.run,
+            node: self.node,
             source: Source { list: self.nodes, file: self.nodefile },
             parent: shared.dir,
             port: self.port,
@@ -85,6 +95,14 @@ pub struct Down {
     #[arg(long, value_name = "ID", num_args = 0..=1, default_missing_value = "",
           conflicts_with = "nodes")]
     job: Option<String>,
+    /// Which of the job's nodes this is, where several are on this machine [default:
+    /// SLURMD_NODENAME]
+    #[arg(long, value_name = "NODE", requires = "job")]
+    node: Option<String>,
+    /// Which run of the job, where it was started again under the same ID [default:
+    /// SLURM_RESTART_COUNT, else the latest that is here]
+    #[arg(long, value_name = "NUMBER", requires = "job")]
+    run: Option<u32>,
     /// Before that, copy SRC of the file system to DST; may be repeated. The first node does it,
     /// and the others wait for it
     #[arg(long, value_name = "SRC:DST", requires = "job", value_parser = Spec::outward)]
@@ -105,6 +123,8 @@ impl Down {
     pub fn wish(self, dir: Option<PathBuf>) -> Option<down::Wish> {
         Some(down::Wish {
             job: self.job?,
+            run: self.run,
+            node: self.node,
             parent: dir,
             stage_out: self.stage_out,
             skip_missing: self.skip_missing,

@@ -3,6 +3,7 @@
 use super::place::{JobDir, Record};
 use super::plan::job_id;
 use super::stage::{self, Out, Spec};
+use super::which::{self, Which};
 use super::{notes, up};
 use crate::cmd::cluster::mounts;
 use crate::cmd::copy::Beside;
@@ -17,6 +18,8 @@ use std::time::{Duration, Instant};
 const LINGER: Duration = Duration::from_secs(60);
 
 const UNSAVED: &str = "unsaved";
+/// Whether results were staged out could not be learned here.
+pub const IN_DOUBT: &str = "in-doubt";
 /// Until the file system is used again.
 pub const STAGED_OUT: &str = "staged-out";
 /// The file system was reached from this node: it may hold files.
@@ -26,6 +29,10 @@ pub const MET: &str = "met";
 pub struct Wish {
     /// The job, or nothing for the batch system's.
     pub job: String,
+    /// Which run of it.
+    pub run: Option<u32>,
+    /// Which of its nodes this is.
+    pub node: Option<String>,
     /// Where the job's directory is.
     pub parent: Option<PathBuf>,
     /// What to copy out.
@@ -41,7 +48,8 @@ pub struct Wish {
 /// Runs the command.
 pub async fn run(wish: &Wish, context: &Context) -> Result<()> {
     let job = job_id(&wish.job)?;
-    let Some(dir) = JobDir::find(wish.parent.as_deref(), &job)? else {
+    let which = Which::new(job.clone(), wish.run, wish.node.as_deref());
+    let Some(dir) = JobDir::find(wish.parent.as_deref(), &which)? else {
         return nothing(wish, &job, context);
     };
     let Some(lock) = dir.lock(&context.output).await? else {
@@ -54,18 +62,41 @@ pub async fn run(wish: &Wish, context: &Context) -> Result<()> {
     }
     let stopped = down::stop_all(&dir.cluster, &context.output).await?;
     dir.end_strays().await?;
+    let run = dir.record().map_or(0, |record| record.run);
     if !wish.keep {
         if let Some(record) = dir.record() {
             remove_traces(&record);
         }
         dir.remove(&lock)?;
     }
-    tell(wish, &job, Some(&dir), &stopped, context)
+    tell(wish, (job.as_str(), run), Some(&dir), &stopped, context)
+}
+
+/// Ends what an earlier run of a job has left on this node: the job begins anew, and nobody waits for those files. They
+/// stay only where somebody has said that they are results.
+pub async fn retire(dir: &JobDir, context: &Context) -> Result<()> {
+    let Some(lock) = dir.lock(&context.output).await? else { return Ok(()) };
+    down::stop_all(&dir.cluster, &context.output).await?;
+    dir.end_strays().await?;
+    let record = dir.record();
+    if dir.read(UNSAVED).is_some() || dir.read(IN_DOUBT).is_some() {
+        let (job, run) = record.map(|record| (record.job, record.run)).unwrap_or_default();
+        context.output.say(format!(
+            "results of run {run} of job {job} stay in {}: `covey down --job {job} --run {run} \
+             --discard` removes them",
+            dir.path().display()
+        ));
+        return Ok(());
+    }
+    if let Some(record) = record {
+        remove_traces(&record);
+    }
+    dir.remove(&lock)
 }
 
 fn nothing(wish: &Wish, job: &str, context: &Context) -> Result<()> {
     if wish.stage_out.is_empty() {
-        return tell(wish, job, None, &[], context);
+        return tell(wish, (job, wish.run.unwrap_or(0)), None, &[], context);
     }
     Err(Error::work(format!("cannot stage out: nothing of job {job} is on this node"))
         .hint("an earlier `covey down --job` has ended well here, or it never was up")
@@ -107,16 +138,26 @@ async fn may_remove(wish: &Wish, dir: &JobDir, job: &str, context: &Context) -> 
     }
     match notes::verdict(&inside).await {
         notes::Verdict::Free => Ok(()),
-        notes::Verdict::Unsaved => Err(unsaved(dir, job)),
-        notes::Verdict::Unknown => Err(Error::work(format!(
-            "cannot remove {}: the first node, {}, does not say whether results of job {job} were \
-             staged out",
-            dir.path().display(),
-            record.nodes[0]
-        ))
-        .hint("run the command on all nodes at the same time")
-        .hint("where nothing is needed any more, --discard removes it")),
+        notes::Verdict::Unsaved => {
+            dir.put(IN_DOUBT, b"")?;
+            Err(unsaved(dir, job))
+        }
+        notes::Verdict::Unknown => doubt(dir, &record, job),
     }
+}
+
+/// Nobody who begins anew may remove it either.
+fn doubt(dir: &JobDir, record: &Record, job: &str) -> Result<()> {
+    dir.put(IN_DOUBT, b"")?;
+    let what = Error::work(format!(
+        "cannot remove {}: the first node, {}, does not say whether results of job {job} were \
+             staged out",
+        dir.path().display(),
+        record.nodes[0]
+    ));
+    Err(what
+        .hint("run the command on all nodes at the same time")
+        .hint("where nothing is needed any more, --discard removes it"))
 }
 
 fn unsaved(dir: &JobDir, job: &str) -> Error {
@@ -202,8 +243,8 @@ fn kept(error: Error, dir: &JobDir, record: &Record, context: &Context) -> Error
         context.output.tell(&error);
     }
     Error::work(format!(
-        "nothing was removed: the files of job {} are in its directory on {}, here {}",
-        record.job,
+        "nothing was removed: the files of {} are in its directory on {}, here {}",
+        which::shown(&record.job, record.run),
         record.nodes.join(", "),
         dir.path().display()
     ))
@@ -268,21 +309,22 @@ async fn answering(config: &Config, nodes: &[String]) -> usize {
 
 fn tell(
     wish: &Wish,
-    job: &str,
+    (job, run): (&str, u32),
     dir: Option<&JobDir>,
     stopped: &[String],
     context: &Context,
 ) -> Result<()> {
     let is_removed = dir.is_some() && !wish.keep;
     let value = serde_json::json!({
-        "job": job, "dir": dir.map(JobDir::path), "stopped": stopped, "removed": is_removed,
+        "job": job, "run": run, "dir": dir.map(JobDir::path), "stopped": stopped, "removed": is_removed,
     });
     context.output.result(&value, |out| {
         use std::io::Write;
+        let job = which::shown(job, run);
         match dir.map(|dir| dir.path().display()) {
-            None => writeln!(out, "nothing of job {job} is on this node"),
-            Some(dir) if is_removed => writeln!(out, "job {job} is down here: removed {dir}"),
-            Some(dir) => writeln!(out, "job {job} is stopped here; the data stays in {dir}"),
+            None => writeln!(out, "nothing of {job} is on this node"),
+            Some(dir) if is_removed => writeln!(out, "{job} is down here: removed {dir}"),
+            Some(dir) => writeln!(out, "{job} is stopped here; the data stays in {dir}"),
         }
     })
 }

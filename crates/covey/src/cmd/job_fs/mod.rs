@@ -6,7 +6,9 @@
 //!
 //! ```text
 //!   args    the options
+//!   which   which run of the job is meant, and which of its nodes this is
 //!   place   the job's directory on this node: whose it is, its lock, its record, its end
+//!   trust   what other users might have made or may change is refused
 //!   plan    which job, which nodes, which of them this is: the configuration
 //!   key     how the same key reaches every node
 //!   up      starts this node's server; the first node waits for all and stages in
@@ -25,4 +27,6 @@ mod notes;
 mod place;
 mod plan;
 mod stage;
+mod trust;
 pub mod up;
+mod which;

@@ -1,16 +1,21 @@
 //! The directory of a job on this node.
 //!
 //! ```text
-//!   PARENT/covey-job-ID-UID-NODE/    0700; PARENT is --dir, $TMPDIR or /tmp
+//!   PARENT/covey-job-ID-UID-NODE/    0700; PARENT is --dir, $TMPDIR or /tmp; `ID+RUN` where the job was started again
 //!     job.json      whose it is: the first file in it, and the last but one to go
 //!     lock          held by up and down
 //!     unsaved       a stage-out has begun and has not come to a good end
 //!     staged-out    what has been staged out: down goes on from here
 //!     met           the file system was reached from here: it may hold files
+//!     in-doubt      it could not be learned whether results were staged out
 //!     the rest      as of any cluster that `covey up` keeps
 //! ```
 
+use super::plan::Plan;
+use super::trust::{check_parent, own_uid, user};
+use super::which::{self, Which, host};
 use crate::cmd::cluster::{Cluster, Lock, Process, make_dir, mounts};
+use crate::config::random_hex;
 use crate::error::{Cannot, Error, Result};
 use crate::output::Output;
 use covey_io::os::mount::{self, Mounted};
@@ -39,6 +44,8 @@ pub struct JobDir {
 pub struct Record {
     /// The job.
     pub job: String,
+    /// Which run of it.
+    pub run: u32,
     /// This machine's name: directories of several nodes may lie together.
     pub host: String,
     /// This node among `nodes`.
@@ -51,37 +58,100 @@ pub struct Record {
     pub made_for_mounts: Vec<PathBuf>,
 }
 
-impl JobDir {
-    /// That of a node of a job.
-    pub fn of(parent: Option<&Path>, job: &str, node: &str) -> Result<JobDir> {
-        let dir = parent_dir(parent)?.join(format!("{}{node}", prefix(job)));
-        Ok(JobDir { cluster: Cluster { dir } })
-    }
+/// A directory of ours, and what its name says.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// It.
+    pub dir: JobDir,
+    /// The run.
+    pub run: u32,
+    /// The node.
+    pub node: String,
+}
 
-    /// That of a job on this machine, if there is one. Directories of other users and machines are passed over.
-    pub fn find(parent: Option<&Path>, job: &str) -> Result<Option<JobDir>> {
+impl Record {
+    /// What is known from the start.
+    pub fn of(plan: &Plan) -> Record {
+        Record {
+            job: plan.job.clone(),
+            run: plan.run,
+            host: host(),
+            node: plan.me.clone(),
+            nodes: plan.nodes.clone(),
+            shared_key: None,
+            made_for_mounts: Vec::new(),
+        }
+    }
+}
+
+impl JobDir {
+    /// Those of a job on this machine that are this user's, of every run and node. Directories of other users and machines
+    /// are passed over.
+    pub fn all(parent: Option<&Path>, which: &Which) -> Result<Vec<Found>> {
         let parent = parent_dir(parent)?;
         check_parent(&parent)?;
-        let prefix = prefix(job);
         let entries = fs::read_dir(&parent).cannot(|| format!("read {}", parent.display()))?;
+        let mut all = Vec::new();
         for entry in entries {
             let entry = entry.cannot(|| format!("read {}", parent.display()))?;
             let name = entry.file_name();
-            let Some(node) = name.to_str().and_then(|name| name.strip_prefix(&prefix)) else {
+            let Some((run, node)) =
+                name.to_str().and_then(|name| which::read_name(name, &which.job))
+            else {
                 continue;
             };
-            let dir = JobDir { cluster: Cluster { dir: entry.path() } };
-            let is_here = || match dir.record() {
-                Some(record) => record.job == job && record.host == host(),
-                // Its `covey up` was ended before it wrote a thing.
-                None => own_names().iter().any(|own| own == node),
-            };
+            let found = Found { dir: JobDir { cluster: Cluster { dir: entry.path() } }, run, node };
             // What others may only read is ours to remove, and nothing in it is theirs.
-            if dir.check(0o022).is_ok() && is_here() {
-                return Ok(Some(dir));
+            if found.dir.check(0o022).is_ok() && found.is_here(which) {
+                all.push(found);
             }
         }
-        Ok(None)
+        Ok(all)
+    }
+
+    /// The one that is meant: of the run that is named, else of the latest.
+    pub fn find(parent: Option<&Path>, which: &Which) -> Result<Option<JobDir>> {
+        Ok(Found::meant(JobDir::all(parent, which)?, which)?.map(|found| found.dir))
+    }
+
+    /// The directory of this node of the plan, made where there is none. A name that another user has taken is left to
+    /// him: letters that he could not foresee stand behind ours then.
+    pub fn make_for(parent: Option<&Path>, plan: &Plan, output: &Output) -> Result<JobDir> {
+        let which = Which::new(plan.job.clone(), Some(plan.run), Some(plan.me.as_str()));
+        let ours = || -> Result<Vec<JobDir>> {
+            let all = JobDir::all(parent, &which)?.into_iter();
+            let ours = all.filter(|found| found.run == plan.run && found.node == plan.me);
+            Ok(ours.map(|found| found.dir).collect())
+        };
+        let name = which::name(&plan.job, plan.run, &plan.me);
+        let plain = JobDir { cluster: Cluster { dir: parent_dir(parent)?.join(&name) } };
+        loop {
+            if let Some(dir) = ours()?.into_iter().next() {
+                dir.make()?;
+                return Ok(dir);
+            }
+            if plain.owner().is_none_or(|owner| owner == own_uid()) {
+                match plain.make() {
+                    Err(_) if plain.owner().is_some_and(|owner| owner != own_uid()) => {}
+                    made => return made.map(|()| plain),
+                }
+            }
+            let beside = format!("{name}~{}", random_hex(4)?);
+            let beside = JobDir { cluster: Cluster { dir: plain.path().with_file_name(beside) } };
+            beside.make()?;
+            // Another `covey up` of ours may do the same at the same time: one of the two goes.
+            let others = ours()?.into_iter().any(|other| other.path() != beside.path());
+            if others && fs::remove_dir(beside.path()).is_ok() {
+                continue;
+            }
+            let owner = plain.owner().map(user).unwrap_or_default();
+            output.say(format!("{} is taken by {owner}: using {}", plain.shown(), beside.shown()));
+            return Ok(beside);
+        }
+    }
+
+    fn owner(&self) -> Option<u32> {
+        Some(fs::symlink_metadata(self.path()).ok()?.uid())
     }
 
     /// The directory.
@@ -115,7 +185,7 @@ impl JobDir {
         let why = match () {
             () if meta.is_symlink() => "it is a symbolic link".to_string(),
             () if !meta.is_dir() => "it is no directory".to_string(),
-            () if meta.uid() != own => format!("it belongs to uid {}", meta.uid()),
+            () if meta.uid() != own => format!("it belongs to {}", user(meta.uid())),
             () if meta.mode() & others_may_not != 0 => {
                 format!("other users may enter it: its mode is {:04o}", meta.mode() & 0o7777)
             }
@@ -245,6 +315,51 @@ impl JobDir {
     }
 }
 
+impl Found {
+    /// Whether it was made on this machine.
+    fn is_here(&self, which: &Which) -> bool {
+        match self.dir.record() {
+            Some(record) => record.job == which.job && record.host == host(),
+            // Its `covey up` was ended before it wrote a thing.
+            None => which.own.contain(&self.node),
+        }
+    }
+
+    /// Whether it is this node's; None where its list of nodes does not tell.
+    fn is_own(&self, which: &Which) -> Option<bool> {
+        match self.dir.record() {
+            Some(record) => match which.own.among(&record.nodes) {
+                Ok(node) => Some(node == self.node),
+                Err(_) => which.own.is_sure().then_some(false),
+            },
+            None => Some(which.own.contain(&self.node)),
+        }
+    }
+
+    /// The one of these that is meant.
+    fn meant(all: Vec<Found>, which: &Which) -> Result<Option<Found>> {
+        let own = |sure: bool| -> Vec<&Found> {
+            let fits = |found: &&Found| {
+                found.is_own(which).map_or(!sure, |is_own| is_own)
+                    && which.run.is_none_or(|run| run == found.run)
+            };
+            all.iter().filter(fits).collect()
+        };
+        let mut meant = own(true);
+        if meant.is_empty() {
+            meant = own(false);
+        }
+        let latest = meant.iter().map(|found| found.run).max();
+        meant.retain(|found| Some(found.run) == latest);
+        let Some(first) = meant.first() else { return Ok(None) };
+        if meant.iter().any(|found| found.node != first.node) {
+            let nodes = meant.iter().map(|found| found.node.as_str());
+            return Err(which::several_fit(&host(), nodes));
+        }
+        Ok(Some((*first).clone()))
+    }
+}
+
 /// Where the jobs' directories are.
 fn parent_dir(parent: Option<&Path>) -> Result<PathBuf> {
     let from_env = || std::env::var_os("TMPDIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
@@ -253,42 +368,6 @@ fn parent_dir(parent: Option<&Path>) -> Result<PathBuf> {
         .canonicalize()
         .cannot(|| format!("find {}", parent.display()))
         .map_err(|error| error.hint("--dir names a directory that each node has, on its own disk"))
-}
-
-fn prefix(job: &str) -> String {
-    format!("covey-job-{job}-{}-", rustix::process::geteuid().as_raw())
-}
-
-/// Another user who may rename a directory on the way can put another in its place.
-fn check_parent(parent: &Path) -> Result<()> {
-    parent.ancestors().try_for_each(check_above)
-}
-
-fn check_above(above: &Path) -> Result<()> {
-    let meta = fs::metadata(above).cannot(|| format!("look at {}", above.display()))?;
-    let own = rustix::process::geteuid().as_raw();
-    let is_shared = meta.mode() & 0o022 != 0 && meta.mode() & 0o1000 == 0;
-    let why = match () {
-        () if is_shared => "other users may rename what lies there".to_string(),
-        () if meta.uid() != 0 && meta.uid() != own => format!("it belongs to uid {}", meta.uid()),
-        () => return Ok(()),
-    };
-    Err(Error::work(format!("cannot keep a job's directory below {}: {why}", above.display()))
-        .hint("--dir names one of root or your own that others may not write, or a sticky one"))
-}
-
-/// What this machine is called.
-pub fn host() -> String {
-    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    host.trim().to_string()
-}
-
-/// The names by which a list of nodes may mean this one, the surest first.
-pub fn own_names() -> Vec<String> {
-    let host = host();
-    let short = host.split('.').next().unwrap_or_default().to_string();
-    let slurm = std::env::var("SLURMD_NODENAME").ok().filter(|name| !name.is_empty());
-    slurm.into_iter().chain([host, short]).collect()
 }
 
 /// Processes of this user that serve or mount what this configuration describes.
@@ -324,12 +403,14 @@ fn mounted_below<'a>(mounts: &'a [Mounted], dir: &Path) -> Option<&'a Path> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cmd::job_fs::which::OwnNames;
+
+    const QUIET: Output = Output { json: true, verbose: 0 };
 
     #[test]
     fn a_directory_that_is_not_ours_alone_is_refused() {
         let above = tempfile::tempdir().unwrap();
-        let dir = JobDir::of(Some(above.path()), "7", "n1").unwrap();
-        dir.make().unwrap();
+        let dir = JobDir::make_for(Some(above.path()), &plan("n1", 0), &QUIET).unwrap();
         dir.make().unwrap();
         fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o750))
             .unwrap();
@@ -343,9 +424,67 @@ mod tests {
         // The directory above the parent counts as well.
         let parent = above.path().join("parent");
         fs::create_dir(&parent).unwrap();
-        let dir = JobDir::of(Some(&parent), "7", "n1").unwrap();
-        assert!(dir.make().unwrap_err().message.contains("other users may rename"));
-        assert!(JobDir::find(Some(&parent), "7").is_err());
+        let refused = JobDir::make_for(Some(&parent), &plan("n1", 0), &QUIET).unwrap_err();
+        assert!(refused.message.contains("other users may rename"), "{refused}");
+        assert!(JobDir::find(Some(&parent), &which("n1", None)).is_err());
+    }
+
+    fn which(node: &str, run: Option<u32>) -> Which {
+        Which::new("7".into(), run, Some(node))
+    }
+
+    /// A plan of which only the names matter.
+    fn plan(me: &str, run: u32) -> Plan {
+        let nodes = vec!["n1".to_string(), "n2".to_string()];
+        Plan::new(("7".into(), run), nodes, None, &which(me, None).own).unwrap()
+    }
+
+    fn made(above: &Path, me: &str, run: u32) -> JobDir {
+        let plan = plan(me, run);
+        let dir = JobDir::make_for(Some(above), &plan, &QUIET).unwrap();
+        dir.set_record(&Record::of(&plan)).unwrap();
+        dir
+    }
+
+    #[test]
+    fn each_run_and_each_node_of_one_host_has_its_own_directory() {
+        let above = tempfile::tempdir().unwrap();
+        let at = above.path();
+        let (first, second) = (made(at, "n1", 0), made(at, "n2", 0));
+        let again = made(at, "n1", 2);
+        let paths = [&first, &second, &again].map(JobDir::path);
+        assert!(paths[0] != paths[1] && paths[0] != paths[2], "{paths:?}");
+        let found = |node, run| JobDir::find(Some(at), &which(node, run)).unwrap();
+        assert_eq!(found("n2", None).unwrap().path(), second.path());
+        assert_eq!(found("n1", None).unwrap().path(), again.path(), "the latest");
+        assert_eq!(found("n1", Some(0)).unwrap().path(), first.path());
+        assert!(found("n1", Some(1)).is_none() && found("n3", None).is_none());
+        // The name of the host alone does not say which of its nodes is meant.
+        let host = Which { own: OwnNames::of_host("elsewhere"), ..which("n1", Some(0)) };
+        let error = JobDir::find(Some(at), &host).unwrap_err();
+        assert!(
+            error.message.contains("n1 or n2") || error.message.contains("n2 or n1"),
+            "{error}"
+        );
+        fs::remove_dir_all(second.path()).unwrap();
+        assert_eq!(JobDir::find(Some(at), &host).unwrap().unwrap().path(), first.path());
+    }
+
+    #[test]
+    fn a_name_that_another_user_has_taken_is_left_to_him() {
+        if own_uid() != 0 {
+            return; // Only root can give a directory away.
+        }
+        let above = tempfile::tempdir().unwrap();
+        let at = above.path();
+        let taken = at.join(which::name("7", 0, "n1"));
+        fs::create_dir(&taken).unwrap();
+        std::os::unix::fs::chown(&taken, Some(65_534), None).unwrap();
+        let dir = made(at, "n1", 0);
+        assert!(dir.path() != taken && dir.path().parent() == taken.parent());
+        assert_eq!(made(at, "n1", 0).path(), dir.path(), "the same one again");
+        let found = JobDir::find(Some(at), &which("n1", None)).unwrap().unwrap();
+        assert_eq!(found.path(), dir.path());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Which job, which nodes, and which of them this is.
 
-use super::place::{JobDir, own_names};
+use super::place::JobDir;
+use super::which::OwnNames;
 use crate::config::{Address, Config, Node, Pacing, Role, hostlist};
 use crate::error::{Cannot, Error, Result};
 use covey_lab::state::Lab;
@@ -24,12 +25,14 @@ pub struct Source {
 pub struct Plan {
     /// The job.
     pub job: String,
+    /// Which run of it.
+    pub run: u32,
     /// Its nodes; the first one has the metadata.
     pub nodes: Vec<String>,
     /// This one.
     pub me: String,
-    /// The port of every server.
-    pub port: u16,
+    /// The port of every server; None: they follow from the key.
+    pub port: Option<u16>,
 }
 
 /// The job that is meant: the one named, else the batch system's.
@@ -106,12 +109,19 @@ fn from_file(file: &Path) -> Result<Vec<String>> {
 
 impl Plan {
     /// From what the command and the batch system say.
-    pub fn new(job: String, nodes: Vec<String>, port: Option<u16>) -> Result<Plan> {
-        let me = this_one(&nodes, &own_names())?;
-        let uid = rustix::process::geteuid().as_raw();
-        let hash = covey_wire::fnv1a(format!("{job} {uid}").as_bytes());
-        let port = port.unwrap_or(PORT_FIRST + (hash % PORTS) as u16);
-        Ok(Plan { job, nodes, me, port })
+    pub fn new(
+        (job, run): (String, u32),
+        nodes: Vec<String>,
+        port: Option<u16>,
+        own: &OwnNames,
+    ) -> Result<Plan> {
+        let me = own.among(&nodes)?;
+        Ok(Plan { job, run, nodes, me, port })
+    }
+
+    /// The job as messages name it.
+    pub fn shown(&self) -> String {
+        super::which::shown(&self.job, self.run)
     }
 
     /// Whether this is the node with the metadata.
@@ -119,8 +129,12 @@ impl Plan {
         self.nodes.first() == Some(&self.me)
     }
 
-    /// The configuration that this node keeps. Other nodes have their stores elsewhere, which is their affair.
+    /// The configuration that this node keeps. Other nodes have their stores elsewhere, which is their affair. The key
+    /// must be there.
     pub fn config(&self, dir: &JobDir, strip_bytes: Option<u32>) -> Result<Config> {
+        let key_file = dir.path().join("key");
+        let key = std::fs::read_to_string(&key_file);
+        let key = key.cannot(|| format!("read the key {}", key_file.display()))?;
         let lab = Lab::around().map(|lab| lab.plan()).transpose()?;
         let host = |name: &str| match lab.as_ref().and_then(|lab| Some((lab, lab.node(name)?))) {
             Some((lab, index)) => lab.storage_address(index).to_string(),
@@ -129,7 +143,7 @@ impl Plan {
         let node = |(index, name): (usize, &String)| Node {
             name: name.clone(),
             roles: if index == 0 { vec![Role::Meta, Role::Data] } else { vec![Role::Data] },
-            listen: vec![Address::tcp(host(name), self.port)],
+            listen: vec![Address::tcp(host(name), self.port_of(index, &key))],
             store: Some(dir.cluster.store(name)),
             emulated: None,
         };
@@ -139,7 +153,7 @@ impl Plan {
             id: self.cluster_id(),
             strip_bytes,
             pacing: Pacing::default(),
-            key_file: Some(dir.path().join("key")),
+            key_file: Some(key_file),
             user: None,
             is_named: true,
             nodes: self.nodes.iter().enumerate().map(node).collect(),
@@ -147,27 +161,22 @@ impl Plan {
         })
     }
 
-    /// The same on all nodes. It tells clusters apart and is no secret.
+    /// Where nobody has chosen one, nobody can foresee it, and so take it before: it follows from the key, of which it
+    /// tells 14 bits. Each node has another, for several may be on one machine.
+    fn port_of(&self, index: usize, key: &str) -> u16 {
+        let first = covey_wire::fnv1a(format!("{} {}", key.trim(), self.cluster_id()).as_bytes());
+        let place = (first % PORTS + index as u64) % PORTS;
+        self.port.unwrap_or(PORT_FIRST + place as u16)
+    }
+
+    /// The same on all nodes. It tells clusters, and runs of a job, apart and is no secret.
     pub fn cluster_id(&self) -> String {
         let uid = rustix::process::geteuid().as_raw();
-        let text = format!("{} {uid} {} {}", self.job, self.port, self.nodes.join(","));
+        let (port, nodes) = (self.port.unwrap_or(0), self.nodes.join(","));
+        let text = format!("{} {uid} {port} {nodes} {}", self.job, self.run);
         let half = |salt: &str| covey_wire::fnv1a(format!("{salt} {text}").as_bytes());
         format!("{:016x}{:016x}", half("job"), half("id"))
     }
-}
-
-/// The node of the list that one of these names means: in full, or up to the first dot.
-fn this_one(nodes: &[String], own: &[String]) -> Result<String> {
-    let short = |name: &str| name.split('.').next().unwrap_or_default().to_string();
-    let whole = own.iter().find_map(|own| nodes.iter().find(|node| *node == own));
-    let found =
-        whole.or_else(|| own.iter().find_map(|own| nodes.iter().find(|node| short(node) == *own)));
-    found.cloned().ok_or_else(|| {
-        let host = own.first().map(String::as_str).unwrap_or_default();
-        Error::user(format!("cannot start the job's server here: {host} is not among its nodes"))
-            .hint(format!("the nodes are {}", nodes.join(", ")))
-            .hint("run it once on each of them: srun --ntasks-per-node=1 covey up --job")
-    })
 }
 
 #[cfg(test)]
@@ -202,11 +211,17 @@ mod tests {
     }
 
     #[test]
-    fn this_node_is_found_by_its_name_with_or_without_a_domain() {
-        let nodes = owned(&["a.x.org", "b"]);
-        assert_eq!(this_one(&nodes, &owned(&["b.x.org", "b"])).unwrap(), "b");
-        assert_eq!(this_one(&nodes, &owned(&["a"])).unwrap(), "a.x.org");
-        let error = this_one(&nodes, &owned(&["c"])).unwrap_err();
-        assert!(error.message.contains("c is not among its nodes"), "{error}");
+    fn each_run_is_another_cluster_and_each_node_has_another_port() {
+        let own = OwnNames::new(Some("b"));
+        let plan =
+            |run, port| Plan::new(("7".to_string(), run), owned(&["a", "b"]), port, &own).unwrap();
+        assert_ne!(plan(0, None).cluster_id(), plan(1, None).cluster_id());
+        let port = |plan: &Plan, index, key| plan.port_of(index, key);
+        let first = plan(0, None);
+        assert_ne!(port(&first, 0, "key"), port(&first, 1, "key"));
+        // Nodes whose files of one key end in another way agree.
+        assert_eq!(port(&first, 0, "key\n"), port(&first, 0, "key"));
+        assert_ne!(port(&first, 0, "key"), port(&first, 0, "another"));
+        assert_eq!([0, 1].map(|index| port(&plan(0, Some(5640)), index, "key")), [5640; 2]);
     }
 }

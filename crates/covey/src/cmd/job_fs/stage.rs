@@ -59,6 +59,14 @@ impl Spec {
         Ok(Spec { from, to: to.into_os_string() })
     }
 
+    /// The same of a path that is copied in: `in` of another directory is another one.
+    pub fn settled_in(&self) -> Result<Spec> {
+        let from = std::path::absolute(&self.from)
+            .cannot(|| format!("find {}", Path::new(&self.from).display()))?;
+        let to = OsString::from_vec(inside(&self.to));
+        Ok(Spec { from: from.into_os_string(), to })
+    }
+
     /// As one line of a record.
     pub fn line(&self) -> Vec<u8> {
         let text = format!("{:?} {:?}\n", self.from, self.to);

@@ -1,13 +1,14 @@
 //! `covey up --job`: this node's part of a job's file system.
 
-use super::down::{MET, STAGED_OUT};
-use super::place::{self, JobDir, Record};
+use super::down::{self, IN_DOUBT, MET, STAGED_OUT};
+use super::place::{JobDir, Record};
 use super::plan::{Plan, Source, job_id};
 use super::stage::{self, Spec};
-use super::{key, notes};
+use super::which::{Which, host};
+use super::{key, notes, trust};
 use crate::cmd::cluster::{Process, log_tail, mounts};
 use crate::cmd::{Context, Session, mount, up};
-use crate::config::{Config, load, render};
+use crate::config::{Address, Config, load, render};
 use crate::error::{Cannot, Error, Kind, Result};
 use crate::output::counted;
 use covey_io::os::directory::write_durably;
@@ -20,6 +21,10 @@ use std::time::{Duration, Instant};
 pub struct Wish {
     /// The job, or nothing for the batch system's.
     pub job: String,
+    /// Which run of it.
+    pub run: Option<u32>,
+    /// Which of its nodes this is.
+    pub node: Option<String>,
     /// Its nodes.
     pub source: Source,
     /// Where the job's directory is made.
@@ -45,12 +50,18 @@ pub struct Wish {
 /// Runs the command.
 pub async fn run(wish: &Wish, context: &Context) -> Result<()> {
     let job = job_id(&wish.job)?;
-    let known = || Some(JobDir::find(wish.parent.as_deref(), &job).ok()??.record()?.nodes);
-    let nodes = wish.source.nodes().or_else(|error| known().ok_or(error))?;
-    let plan = Plan::new(job.clone(), nodes, wish.port)?;
-    let dir = JobDir::of(wish.parent.as_deref(), &plan.job, &plan.me)?;
+    let which = Which::new(job.clone(), wish.run, wish.node.as_deref());
+    let here = JobDir::find(wish.parent.as_deref(), &which);
+    let record = || here.as_ref().ok()?.as_ref()?.record();
+    let nodes = wish.source.nodes().or_else(|error| record().map(|is| is.nodes).ok_or(error))?;
+    let run = which.run.or_else(|| Some(record()?.run)).unwrap_or_default();
+    let plan = Plan::new((job, run), nodes, wish.port, &which.own)?;
     let mountpoint = wish.mount.as_deref().map(mounts::place_of).transpose()?;
-    let (config, started) = start(wish, &plan, &dir, context).await?;
+    if let (Some(typed), Some(place)) = (&wish.mount, &mountpoint) {
+        trust::check_mountpoint(typed, place)?;
+    }
+    end_earlier_runs(wish, &plan, context).await?;
+    let (dir, config, started) = start(wish, &plan, context).await?;
     warn_of_step(wish, started, context);
     wait_for_others(&plan, &config, wish.wait).await?;
     dir.put(MET, b"")?;
@@ -76,22 +87,42 @@ pub async fn run(wish: &Wish, context: &Context) -> Result<()> {
     if wish.foreground { stay(&dir, &plan, context).await } else { Ok(()) }
 }
 
+/// A job that was started again takes nothing from its earlier runs, whose servers and mounts would be in its way.
+async fn end_earlier_runs(wish: &Wish, plan: &Plan, context: &Context) -> Result<()> {
+    let which = Which::new(plan.job.clone(), Some(plan.run), Some(plan.me.as_str()));
+    let all = JobDir::all(wish.parent.as_deref(), &which)?;
+    for other in all.iter().filter(|other| other.node == plan.me) {
+        if other.run > plan.run {
+            let (job, run, later) = (&plan.job, plan.run, other.run);
+            let what = format!("cannot start run {run} of job {job}: run {later} is here");
+            return Err(Error::user(what)
+                .hint(format!("`covey down --job {job} --run {later}` removes it")));
+        }
+        if other.run < plan.run {
+            down::retire(&other.dir, context).await?;
+        }
+    }
+    Ok(())
+}
+
 /// Makes what is missing of this node's part, and starts its server unless it runs.
-async fn start(
-    wish: &Wish,
-    plan: &Plan,
-    dir: &JobDir,
-    context: &Context,
-) -> Result<(Config, bool)> {
-    let _lock = loop {
-        dir.make()?;
+async fn start(wish: &Wish, plan: &Plan, context: &Context) -> Result<(JobDir, Config, bool)> {
+    let (dir, _lock) = loop {
+        let dir = JobDir::make_for(wish.parent.as_deref(), plan, &context.output)?;
         if let Some(lock) = dir.lock(&context.output).await? {
-            break lock;
+            break (dir, lock);
         }
     };
+    let (config, started) = start_in(wish, plan, &dir).await?;
+    Ok((dir, config, started))
+}
+
+/// The same, in a directory that is locked.
+async fn start_in(wish: &Wish, plan: &Plan, dir: &JobDir) -> Result<(Config, bool)> {
     same_job(dir, plan)?;
     dir.make_inner()?;
     dir.forget(STAGED_OUT);
+    dir.forget(IN_DOUBT);
     let is_new = !dir.cluster.exists();
     let config = if !is_new {
         same_port(wish, plan, load(&dir.cluster.config_file())?)?
@@ -113,9 +144,20 @@ async fn start(
             // With another port it must be made anew.
             dir.forget("covey.toml");
         }
-        return Err(error.hint("--port N, on every node alike, chooses another port"));
+        return Err(port_taken(&config, &plan.me)
+            .unwrap_or(error)
+            .hint("--port N, on every node alike, chooses another port"));
     }
     Ok((config, true))
+}
+
+/// Says who listens where this node's server was to.
+fn port_taken(config: &Config, me: &str) -> Option<Error> {
+    let Address::Tcp { port, .. } = config.node(me).ok()?.listen.first()?.clone() else {
+        return None;
+    };
+    let owner = trust::user(covey_io::os::net::listener_owner(port)?);
+    Some(Error::work(format!("cannot start node {me}: {owner} listens at its port {port}")))
 }
 
 /// The port stays what it was, for the other nodes know no other.
@@ -137,22 +179,15 @@ fn same_port(wish: &Wish, plan: &Plan, config: Config) -> Result<Config> {
 /// Refuses what another job of the same name has left, or another list of nodes.
 fn same_job(dir: &JobDir, plan: &Plan) -> Result<()> {
     let Some(record) = dir.record() else {
-        return dir.set_record(&Record {
-            job: plan.job.clone(),
-            host: place::host(),
-            node: plan.me.clone(),
-            nodes: plan.nodes.clone(),
-            shared_key: None,
-            made_for_mounts: Vec::new(),
-        });
+        return dir.set_record(&Record::of(plan));
     };
     let differs = |what: String| {
         let place = dir.path().display();
-        Err(Error::user(format!("cannot start job {} in {place}: {what}", plan.job))
+        Err(Error::user(format!("cannot start {} in {place}: {what}", plan.shown()))
             .hint(format!("`covey down --job {}` removes what is there", plan.job))
             .hint("a job of another name has a directory of its own"))
     };
-    if record.job != plan.job || record.host != place::host() {
+    if record.job != plan.job || record.host != host() {
         return differs(format!("it is that of job {} on {}", record.job, record.host));
     }
     if record.nodes != plan.nodes {
@@ -231,9 +266,9 @@ async fn wait_for_others(plan: &Plan, config: &Config, limit: Duration) -> Resul
 
 fn not_all(plan: &Plan, missing: &[String], limit: Duration, why: &str) -> Error {
     Error::work(format!(
-        "cannot reach {} of job {} within {} s: {why}",
+        "cannot reach {} of {} within {} s: {why}",
         missing.join(", "),
-        plan.job,
+        plan.shown(),
         limit.as_secs()
     ))
     .hint("the command must run on each node; this node's server goes on: the same command waits again")
@@ -276,6 +311,12 @@ async fn mount_at(
         record.made_for_mounts.push(mountpoint.to_path_buf());
         dir.set_record(&record)?;
     }
+    // Once it is there and ours, nobody can put another in its place.
+    if !mountpoint.exists() {
+        let what = || format!("make directory {}", mountpoint.display());
+        std::fs::create_dir_all(mountpoint).cannot(what)?;
+    }
+    trust::check_mountpoint(mountpoint, mountpoint)?;
     let how = mount::Wish::in_mode(wish.consistency);
     mount::in_background(config, mountpoint, &how)
         .await
@@ -306,7 +347,7 @@ async fn stage_in(wish: &Wish, dir: &JobDir, config: &Config, context: &Context)
     let staged = async {
         for spec in &wish.stage_in {
             let mut done = dir.read(DONE).unwrap_or_default();
-            let line = spec.line();
+            let line = spec.settled_in()?.line();
             if done.windows(line.len()).any(|known| known == line) {
                 continue;
             }
@@ -345,7 +386,7 @@ fn tell(
 ) -> Result<()> {
     let pid = dir.cluster.process(&plan.me).map(|process| process.pid);
     let value = serde_json::json!({
-        "job": plan.job, "dir": dir.path(), "config": config.file, "nodes": plan.nodes,
+        "job": plan.job, "run": plan.run, "dir": dir.path(), "config": config.file, "nodes": plan.nodes,
         "node": plan.me, "first": plan.is_first(), "pid": pid,
         "started": started, "mount": mountpoint,
     });
@@ -354,7 +395,7 @@ fn tell(
         let what = if started { "is up" } else { "was up already" };
         let nodes = counted(plan.nodes.len() as u64, "node");
         let (job, me, at) = (&plan.job, &plan.me, dir.path().display());
-        writeln!(out, "job {job} {what} on {me}, one of {nodes}, in {at}")?;
+        writeln!(out, "{} {what} on {me}, one of {nodes}, in {at}", plan.shown())?;
         if let Some(mountpoint) = mountpoint {
             writeln!(out, "mounted at {}", mountpoint.display())?;
         }

@@ -138,6 +138,24 @@ fn search(table: &str, (peer, local): &(String, String)) -> Option<u32> {
     })
 }
 
+/// The user whose process listens at a TCP port of this machine, at whatever address; None where nobody does.
+pub fn listener_owner(port: u16) -> Option<u32> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
+    let listener = |path: &str| {
+        let table = std::fs::read_to_string(path).ok()?;
+        table.lines().find_map(|line| listens(line, port))
+    };
+    tables.into_iter().find_map(listener)
+}
+
+/// The user of a line, if it is that of a listener at this port.
+fn listens(line: &str, port: u16) -> Option<u32> {
+    let mut fields = line.split_ascii_whitespace().skip(1);
+    let (_, local) = fields.next()?.split_once(':')?;
+    let is_it = u16::from_str_radix(local, 16).ok()? == port && fields.nth(1)? == "0A";
+    is_it.then(|| fields.nth(3)?.parse().ok()).flatten()
+}
+
 // Netlink speaks the host's byte order: the one place where it is right.
 #[allow(clippy::host_endian_bytes)]
 pub(super) fn host32(value: u32) -> [u8; 4] {
@@ -167,6 +185,17 @@ const TCP_ESTABLISHED: u8 = 1;
 mod tests {
     use super::*;
     use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn a_port_says_who_listens_at_it() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(listener) = TcpListener::bind(address) else { continue };
+            let port = listener.local_addr().unwrap().port();
+            assert_eq!(listener_owner(port), Some(rustix::process::geteuid().as_raw()));
+            drop(listener);
+            assert_eq!(listener_owner(port), None);
+        }
+    }
 
     fn pair(host: &str) -> (TcpListener, TcpStream, SocketAddr, SocketAddr) {
         let listener = TcpListener::bind((host, 0)).unwrap();
