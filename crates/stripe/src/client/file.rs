@@ -13,6 +13,7 @@
 //! data servers refuse our fids with ESTALE: we learn the new epoch and do it again.
 
 mod dense;
+mod handed;
 mod inline;
 mod pin;
 mod privilege;
