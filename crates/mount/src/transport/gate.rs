@@ -275,3 +275,98 @@ impl Drop for Waiting {
 
 /// How often a thread looks whether its last requests are over.
 const BRIEF: Duration = Duration::from_micros(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::local_runtime;
+    use std::cell::Cell;
+    use std::sync::Arc;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn device() -> io::Result<OwnedFd> {
+        Ok(std::fs::File::open("/dev/null")?.into())
+    }
+
+    fn run(test: impl AsyncFn(Arc<Gate>, Rc<Waits>)) {
+        let (gate, waits) = (Arc::new(Gate::default()), Rc::new(Waits::default()));
+        local_runtime().unwrap().block_on(test(gate, waits));
+    }
+
+    /// A request that waits until it is left.
+    fn wait(waits: &Rc<Waits>, unique: u64) {
+        let waiting = waits.enter(unique, Bytes::copy_from_slice(&unique.to_le_bytes()));
+        tokio::task::spawn_local(async move {
+            waiting.leaves().await;
+            waiting.leave();
+        });
+    }
+
+    #[test]
+    fn waits_are_left_and_go_on_where_the_gate_opens() {
+        run(async |gate, waits| {
+            let _serving = gate.enter();
+            wait(&waits, 5);
+            gate.shut();
+            let standing = gate.stand(&waits, || true, device);
+            let handing = async {
+                assert!(gate.is_still(LONG).await);
+                let left = gate.leave(LONG).await.unwrap();
+                assert_eq!((left.len(), left[0].messages.len(), waits.count()), (1, 1, 0));
+                gate.open();
+            };
+            let (stood, ()) = tokio::join!(standing, handing);
+            let Stood::Open(messages) = stood else { panic!("it was not given") };
+            assert_eq!(messages, [Bytes::copy_from_slice(&5_u64.to_le_bytes())]);
+            assert!(!gate.is_shut());
+        });
+    }
+
+    #[test]
+    fn a_thread_ends_where_the_mount_is_given() {
+        run(async |gate, waits| {
+            let _serving = gate.enter();
+            gate.shut();
+            let handing = async {
+                assert!(gate.is_still(LONG).await);
+                gate.leave(LONG).await.unwrap();
+                gate.give();
+            };
+            let (stood, ()) = tokio::join!(gate.stand(&waits, || true, device), handing);
+            assert_eq!(stood, Stood::Given);
+        });
+    }
+
+    #[test]
+    fn what_is_in_progress_keeps_the_gate_from_being_still() {
+        run(async |gate, waits| {
+            let _serving = gate.enter();
+            gate.shut();
+            let looks = Cell::new(0);
+            let is_idle = || looks.replace(looks.get() + 1) > 3;
+            let handing = async {
+                assert!(gate.is_still(LONG).await);
+                gate.open();
+            };
+            let (stood, ()) = tokio::join!(gate.stand(&waits, is_idle, device), handing);
+            assert_eq!((stood, looks.get()), (Stood::Open(Vec::new()), 5));
+            gate.shut();
+            let handing = async {
+                assert!(!gate.is_still(Duration::ZERO).await);
+                gate.open();
+            };
+            let (stood, ()) = tokio::join!(gate.stand(&waits, || false, device), handing);
+            assert_eq!(stood, Stood::Open(Vec::new()));
+        });
+    }
+
+    #[test]
+    fn nothing_is_still_where_nobody_serves() {
+        run(async |gate, _| {
+            drop(gate.enter());
+            gate.shut();
+            assert!(!gate.is_still(LONG).await);
+        });
+    }
+}

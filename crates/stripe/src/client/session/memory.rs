@@ -416,6 +416,7 @@ fn meets(held: &RangeLock, range: &RangeLock) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     #[test]
     fn more_closes_than_a_list_may_hold_are_told_in_several_messages() {
@@ -464,6 +465,22 @@ mod tests {
         assert_eq!(state.locks, [(5, lock(1))]);
         assert_eq!(state.owed, [Op::Unlock { id: 6, lock: lock(2) }]);
         assert_eq!(state.opens, BTreeMap::from([(5, 2)]));
+    }
+
+    #[test]
+    fn a_session_that_is_not_this_process_s_says_nothing() {
+        let (conn, _client) = covey_ninep::client::pair(Default::default(), Instant::now());
+        let lock = RangeLock::on_all_bytes(1, 2);
+        let before =
+            Handover { owed: vec![Held { id: 4, lock }], opens: vec![7], ..Handover::default() };
+        let memory = Memory::resumed("client", &before);
+        for standing in [Standing::Borrowed, Standing::Lent] {
+            memory.stand(standing);
+            memory.released(7, None);
+            assert!(memory.say_opens(&conn), "nothing is due");
+        }
+        let state = memory.lock();
+        assert_eq!((state.closed.len(), state.owed.len()), (2, 1), "it is due later");
     }
 
     #[test]
