@@ -2,6 +2,7 @@
 
 use super::message::{HEAD_BYTES, Message};
 use covey_io::os::hand;
+use rustix::net::{RecvFlags, recv};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -71,7 +72,12 @@ impl Talk {
 
     /// Completes when the other end has closed, or has said something that nobody asked for.
     pub async fn ends(&self, limit: Duration) {
-        let ended = self.stream.ready(Interest::READABLE);
+        // Asked each time: that something could be read once says nothing of now.
+        let looks = || {
+            let seen = recv(&self.stream, &mut [0; 1], RecvFlags::PEEK)?;
+            Ok::<_, io::Error>(seen.0)
+        };
+        let ended = self.stream.async_io(Interest::READABLE, looks);
         let _ = tokio::time::timeout(limit, ended).await;
     }
 
