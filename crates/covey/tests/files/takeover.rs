@@ -550,29 +550,6 @@ fn a_successor_that_dies_in_the_session_leaves_it_to_the_mount() {
 }
 
 #[test]
-fn of_two_takeovers_at_once_one_is_refused() {
-    let Some(fragile) = Fragile::new(&[]) else { return };
-    let mut player = Player::greeted(&fragile.one);
-    player.say(BEGIN, &[]);
-    assert_eq!(player.hear().0, "State");
-    let refused = try_take_over(&fragile.cluster, &fragile.one, &[]);
-    assert!(!refused.ok, "{refused}");
-    refused.says(&["another takeover of it is under way", "goes on as before"]);
-    drop(player);
-    fragile.is_as_it_was("two takeovers");
-    // Real ones, several at a time: each wins or says why not, and one process has the mount.
-    let results: Vec<Finished> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..4)
-            .map(|_| scope.spawn(|| try_take_over(&fragile.cluster, &fragile.one, &[])))
-            .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    });
-    assert!(results.iter().any(|done| done.ok), "{}", results[0]);
-    fragile.locks.assert_held(&fragile.two.join("ranges"), 0);
-    fragile.ends_well();
-}
-
-#[test]
 fn a_mount_with_a_request_that_waits_for_a_server_is_not_handed_over() {
     let Some(fragile) = Fragile::new(&["--hard"]) else { return };
     let file = open(&fragile.one.join("data"));

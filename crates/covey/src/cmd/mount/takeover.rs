@@ -76,7 +76,8 @@ async fn in_foreground(config: Config, mountpoint: PathBuf, wish: Successor) -> 
     {
         let _ = std::fs::remove_file(file);
     }
-    end.cannot(|| what).map(drop)
+    let end = end.cannot(|| what).map(drop);
+    end.map_err(|error| error.hint("`covey help mount` says who may take a mount over"))
 }
 
 async fn in_background(config: &Config, mountpoint: &Path, args: &Args) -> Result<u32> {
