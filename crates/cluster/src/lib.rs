@@ -26,7 +26,7 @@ pub mod tuned;
 
 use config::Config;
 use covey_ninep::tree::Errno;
-use covey_stripe::client::{self, Fs, Handover, Opened, Options};
+use covey_stripe::client::{self, Forget, Fs, Handover, Opened, Options};
 use error::{Error, Result};
 use net::ClusterNet;
 use std::sync::Arc;
@@ -55,6 +55,21 @@ pub async fn resume(
     let net = Arc::new(net);
     let resumed = Fs::resume(net, &config.meta().name, options, before).await;
     resumed.map_err(|error| unconnected(config, error))
+}
+
+/// As [`resume`], in the session that another process has lent: see [`Fs::borrow`].
+pub async fn borrow(
+    config: &Config,
+    options: Options,
+    before: &Handover,
+    forget: Forget,
+) -> Result<(Fs, Vec<Opened>)> {
+    let options = Options { name: process_name::own(), ..options };
+    let key = key::read(config)?;
+    let net = ClusterNet::new(Arc::new(config.clone()), key).called(&options.name);
+    let net = Arc::new(net);
+    let borrowed = Fs::borrow(net, &config.meta().name, options, before, forget).await;
+    borrowed.map_err(|error| unconnected(config, error))
 }
 
 fn unconnected(config: &Config, error: client::Error) -> Error {

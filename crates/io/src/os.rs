@@ -10,6 +10,7 @@ pub mod directory;
 pub mod disk;
 pub mod ethernet;
 pub mod file;
+pub mod hand;
 pub mod interface;
 pub mod kv;
 pub mod limits;

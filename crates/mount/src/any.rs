@@ -12,7 +12,7 @@ use crate::abi::flags::{fopen, init as offers, open};
 use crate::abi::reply::{self, AttrOut, Dirents, OpenOut, StatfsOut, WriteOut, encode};
 use crate::abi::{Header, Pad, Request, Rest};
 use crate::handlers::{set_of, settle, sized};
-use crate::transport::{self, Answer, Interrupts, Service};
+use crate::transport::{self, Answer, Left, Served, Service};
 use anyhow::Context;
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{Attr, Errno, Read, SetXattr, Tree, User, Write};
@@ -38,8 +38,9 @@ pub async fn serve_tree<T: Tree>(
     // One thread has it: Arc is what the transport asks for.
     #[allow(clippy::arc_with_non_send_sync)]
     let session = Arc::new(Session::new(tree, Rc::new(user), root));
-    let served = transport::serve(device, session, Arc::new(Interrupts::default()), None).await;
-    served.context("the FUSE device failed")
+    let device = Left { device, messages: Vec::new() };
+    let served = transport::serve(device, Served::new(session), None).await;
+    served.map(drop).context("the FUSE device failed")
 }
 
 /// One mounted tree.

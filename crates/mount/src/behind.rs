@@ -172,6 +172,13 @@ impl<F: Files> Behind<F> {
         }
     }
 
+    /// The errors that nobody has heard of, which are forgotten here.
+    pub fn take_errors(&self) -> Vec<(Id, Errno)> {
+        let table = self.table();
+        let errors = table.by_id.iter().map(|(&id, pending)| (id, pending.outcome()));
+        errors.filter_map(|(id, outcome)| Some((id, outcome.err()?))).collect()
+    }
+
     async fn settled(self: &Arc<Self>, pending: &Arc<Pending<F::File>>) {
         self.send(pending).await;
         // What was on its way has arrived when its turn is over.

@@ -3,7 +3,7 @@
 use crate::files::Files;
 use crate::handlers::Session;
 use crate::kernel::Kernel;
-use crate::transport::{self, Interrupts};
+use crate::transport::{self, End, Left, Served};
 use anyhow::Context;
 use covey_io::os::mount::clone_fd;
 use covey_io::os::place::Front;
@@ -80,18 +80,44 @@ pub async fn serve<F: Files>(
     options: MountOptions,
 ) -> anyhow::Result<()> {
     let threads = options.threads;
+    let served = Served::new(begin(&device, files, options)?);
+    serve_all(vec![Left { device, messages: Vec::new() }], threads, served).await.map(drop)
+}
+
+/// A session with nothing open.
+pub(crate) fn begin<F: Files>(
+    device: &OwnedFd,
+    files: Arc<F>,
+    options: MountOptions,
+) -> anyhow::Result<Arc<Session<F>>> {
     let speaking = device.try_clone().context("cannot copy the FUSE device")?;
     let kernel = Kernel::new(speaking).context("cannot start a thread")?;
     files.on_revoke(kernel.forget());
-    let session = Arc::new(Session::new(files, options, kernel));
-    let interrupts = Arc::new(Interrupts::default());
-    for index in 1..threads {
-        let device = clone_fd(&device).context("cannot clone the FUSE device")?;
-        let (session, interrupts) = (session.clone(), interrupts.clone());
+    Ok(Arc::new(Session::new(files, options, kernel)))
+}
+
+/// The same of a session that has begun, with the devices that there are; where they are fewer than threads, the first is
+/// cloned.
+pub(crate) async fn serve_all<F: Files>(
+    devices: Vec<Left>,
+    threads: usize,
+    served: Served<Session<F>>,
+) -> anyhow::Result<End> {
+    let mut devices = devices.into_iter();
+    let first = devices.next().context("there is no FUSE device")?;
+    let mut more: Vec<Left> = devices.collect();
+    while more.len() + 1 < threads {
+        let device = clone_fd(&first.device).context("cannot clone the FUSE device")?;
+        more.push(Left { device, messages: Vec::new() });
+    }
+    let is_alone = more.is_empty();
+    for (index, device) in more.into_iter().enumerate() {
+        let served = served.clone();
         let serving = move || {
             let runtime = local_runtime()?;
-            runtime.block_on(serve_device(device, session, interrupts, None))
+            runtime.block_on(serve_device(device, served, None))
         };
+        let index = index + 1;
         thread::Builder::new().name(format!("fuse-{index}")).spawn(move || {
             if let Err(error) = serving() {
                 // The kernel waits for answers to what this thread has read: they will not come.
@@ -100,23 +126,24 @@ pub async fn serve<F: Files>(
         })?;
     }
     // One of several threads does not see what the others are asked.
-    let front = if threads == 1 { Front::new() } else { None };
-    serve_device(device, session, interrupts, front).await
+    let front = if is_alone { Front::new() } else { None };
+    serve_device(first, served, front).await
 }
 
 async fn serve_device<F: Files>(
-    device: OwnedFd,
-    session: Arc<Session<F>>,
-    interrupts: Arc<Interrupts>,
+    device: Left,
+    served: Served<Session<F>>,
     front: Option<Front>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<End> {
+    let session = served.service.clone();
     // As a task of its own it is woken without a system call.
-    let serving = transport::serve(device, session.clone(), interrupts, front);
-    let serving = tokio::task::spawn_local(serving);
-    let served = serving.await;
-    // A close that was interrupted may have left something, which a dead server may never take.
-    let _ = tokio::time::timeout(LAZY_GRACE, session.settle()).await;
-    served.context("the mount's task is lost")?.context("the FUSE device failed")
+    let serving = tokio::task::spawn_local(transport::serve(device, served, front));
+    let end = serving.await;
+    if !matches!(end, Ok(Ok(End::Given))) {
+        // A close that was interrupted may have left something, which a dead server may never take.
+        let _ = tokio::time::timeout(LAZY_GRACE, session.settle()).await;
+    }
+    end.context("the mount's task is lost")?.context("the FUSE device failed")
 }
 
 /// A runtime for [`serve`].

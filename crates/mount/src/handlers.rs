@@ -9,6 +9,7 @@ mod askers;
 mod attrs;
 mod data;
 mod dirs;
+mod handover;
 mod init;
 mod locks;
 mod modes;
@@ -28,6 +29,7 @@ use super::behind::Behind;
 use super::counts::Counts;
 use super::files::Files;
 use super::kernel::Kernel;
+use super::takeover::state::Settled;
 use super::transport::{Answer, Service};
 use askers::Askers;
 use covey_ninep::tree::{Errno, Removal};
@@ -36,7 +38,7 @@ use covey_stripe::ops::{Caller, Consistency, Id};
 use modes::{Pages, Usage};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use table::Table;
 use who::Who;
@@ -69,6 +71,12 @@ pub struct Session<F: Files> {
     has_kept: AtomicBool,
     /// What each user has asked.
     counts: Counts,
+    /// What INIT has settled.
+    settled: OnceLock<Settled>,
+    /// Errors of files that no program has heard of, and that are not known elsewhere.
+    untold: Mutex<HashMap<Id, u32>>,
+    /// Held by what goes on when its request was interrupted.
+    aside: Arc<()>,
 }
 
 /// What a file handle stands for.
@@ -88,6 +96,7 @@ struct Opens {
 
 /// What a directory handle stands for.
 struct OpenDir<T> {
+    id: Id,
     /// Keeps the directory while it is open.
     _file: T,
     /// Who opened it: permission was checked then.
@@ -114,6 +123,9 @@ impl<F: Files> Session<F> {
             askers: Mutex::default(),
             has_kept: AtomicBool::new(false),
             counts: Counts::default(),
+            settled: OnceLock::new(),
+            untold: Mutex::default(),
+            aside: Arc::default(),
         }
     }
 
@@ -193,7 +205,11 @@ impl<F: Files> Session<F> {
             Access { mask, .. } => Box::pin(self.access(&header, mask)).await,
             Statfs {} => Box::pin(self.statfs()).await,
             Ioctl { .. } => Err(Errno::because(ENOTTY, "no ioctl is known here")),
-            Init { .. } => init::init(&self.options, &request),
+            Init { .. } => {
+                let (answer, settled) = init::init(&self.options, &request)?;
+                settled.map(|settled| self.settled.set(settled));
+                Ok(answer)
+            }
             Destroy {} => Ok(Answer::Done),
             // The transport keeps these to itself.
             Forget { .. } | BatchForget { .. } | Interrupt { .. } => Ok(Answer::Done),
@@ -224,6 +240,11 @@ impl<F: Files> Service for Session<F> {
             Request::Setlkw { .. } => Duration::ZERO,
             _ => self.options.interrupt_grace,
         }
+    }
+
+    /// What was granted and not answered is given back, or granted again.
+    fn is_wait(&self, request: &Request) -> bool {
+        matches!(request, Request::Setlkw { .. })
     }
 }
 

@@ -12,6 +12,7 @@
 //!   lasts. To expire is not to be dropped: whatever is mounted below stays.
 
 use super::abi::reply::{InvalEntry, InvalInode, OutHeader, encode};
+use super::takeover::state as takeover;
 use covey_stripe::client::Forget;
 use covey_stripe::ops::{Id, Lease};
 use covey_wire::Name;
@@ -115,6 +116,30 @@ impl Kernel {
                 () => continue,
             };
             *place = Place { parent: there.0, name: there.1.clone(), told_at: now };
+        }
+    }
+
+    /// Where the kernel believes directories to be, for another process.
+    pub fn places_out(&self) -> Vec<takeover::Place> {
+        let now = Instant::now();
+        let mut places = self.places();
+        places.sweep(now);
+        let out = |(&id, place): (&Id, &Place)| {
+            let age = now.duration_since(place.told_at).as_millis();
+            let (parent, name) = (place.parent, place.name.clone());
+            takeover::Place { id, parent, name, age_ms: u64::try_from(age).unwrap_or(u64::MAX) }
+        };
+        places.by_id.iter().map(out).collect()
+    }
+
+    /// What another process has told the kernel.
+    pub fn places_in(&self, places: &[takeover::Place]) {
+        let now = Instant::now();
+        let mut known = self.places();
+        for takeover::Place { id, parent, name, age_ms } in places {
+            let told_at = now.checked_sub(Duration::from_millis(*age_ms)).unwrap_or(now);
+            let place = Place { parent: *parent, name: name.detached(), told_at };
+            known.by_id.insert(*id, place);
         }
     }
 

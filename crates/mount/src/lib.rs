@@ -23,10 +23,13 @@ mod device;
 mod files;
 mod handlers;
 mod kernel;
+mod takeover;
 mod transport;
 
 pub use any::serve_tree;
-pub use cluster::{Options, mount_cluster};
+pub use cluster::{Options, Successor, mount_cluster, take_over_cluster};
 pub use counts::STATS;
 pub use device::{Groups, LAZY_GRACE, MountOptions, Unmounter, attach, local_runtime, serve};
 pub use files::Files;
+pub use takeover::server_of;
+pub use transport::End;

@@ -12,17 +12,20 @@
 
 mod buffers;
 mod callers;
+mod gate;
 mod interrupts;
 
+pub use gate::{Gate, Left};
 pub use interrupts::Interrupts;
 
 use super::abi::reply::{InvalInode, OutHeader, encode};
 use super::abi::{self, Header, Request};
 use buffers::Buffers;
-use callers::{Callers, Waits};
+use callers::{Callers, Waits as CallerWaits};
 use covey_io::os::place::Front;
 use covey_ninep::tree::Errno;
 use covey_wire::{Blame, Bytes, Payload};
+use gate::{Stood, Waiting, Waits};
 use rustix::io::Errno as OsError;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
@@ -59,40 +62,103 @@ pub trait Service: 'static {
     /// How long a request may go on after its process got a signal.
     fn patience(&self, request: &Request) -> Duration;
 
+    /// Whether the request may be given up and begun again, here or in another process: it waits for somebody else.
+    fn is_wait(&self, _request: &Request) -> bool {
+        false
+    }
+
     /// The kernel drops `count` references to a file.
     fn forget(&self, _id: u64, _count: u64) {}
 }
 
-/// Serves one clone of the device until the file system is unmounted. To be run on a
+/// How the service of a device has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The file system is unmounted.
+    Unmounted,
+    /// Another process serves it.
+    Given,
+}
+
+/// What the requests of one mount share, whatever clone they were read from.
+pub struct Served<S> {
+    /// What they are for.
+    pub service: Arc<S>,
+    /// Which of them a signal has met.
+    pub interrupts: Arc<Interrupts>,
+    /// Whether they are read.
+    pub gate: Arc<Gate>,
+}
+
+impl<S> Served<S> {
+    /// A mount that begins.
+    pub fn new(service: Arc<S>) -> Served<S> {
+        Served { service, interrupts: Arc::default(), gate: Arc::default() }
+    }
+}
+
+impl<S> Clone for Served<S> {
+    fn clone(&self) -> Served<S> {
+        Served {
+            service: self.service.clone(),
+            interrupts: self.interrupts.clone(),
+            gate: self.gate.clone(),
+        }
+    }
+}
+
+/// Serves one clone of the device until the file system is unmounted, or given to another process. To be run on a
 /// [`tokio::runtime::LocalRuntime`]; requests still unanswered end with the runtime. `front` may move
-/// the thread to the CPU of a lone caller.
+/// the thread to the CPU of a lone caller. What a process before has left comes first.
 pub async fn serve<S: Service>(
-    fd: OwnedFd,
-    service: Arc<S>,
-    interrupts: Arc<Interrupts>,
+    Left { device, messages: mut left }: Left,
+    served: Served<S>,
     front: Option<Front>,
-) -> io::Result<()> {
-    let device = Rc::new(Device::new(fd)?);
+) -> io::Result<End> {
+    let device = Rc::new(Device::new(device)?);
+    let waits = Rc::new(Waits::default());
     let mut callers = Callers::new(front);
     let mut buffers = Buffers::new(REQUEST_BYTES_MAX);
-    while let Some(message) = device.receive(&mut buffers).await? {
-        admit(&device, &service, &interrupts, &mut callers, message);
-        // The new task's own requests are sent before the next read of the device.
-        let_others_run().await;
+    let _serving = served.gate.enter();
+    loop {
+        for message in left.drain(..) {
+            admit(&device, &served, &waits, &mut callers, message);
+        }
+        {
+            let mut shuts = std::pin::pin!(served.gate.shuts());
+            while !served.gate.is_shut() {
+                let message = tokio::select! {
+                    biased;
+                    message = device.receive(&mut buffers) => message?,
+                    () = &mut shuts => break,
+                };
+                let Some(message) = message else { return Ok(End::Unmounted) };
+                admit(&device, &served, &waits, &mut callers, message);
+                // The new task's own requests are sent before the next read of the device.
+                let_others_run().await;
+            }
+        }
+        // Each request holds the device until it is answered.
+        let is_idle = || Rc::strong_count(&device) <= 1 + waits.count();
+        let stood = served.gate.stand(&waits, is_idle, || device.fd.get_ref().try_clone());
+        match stood.await {
+            Stood::Open(messages) => left = messages,
+            Stood::Given => return Ok(End::Given),
+        }
     }
-    Ok(())
 }
 
 /// Starts what the message asks for. Messages that cannot be read are the kernel's error, or ours:
 /// they are logged, and refused where there is someone to refuse.
 fn admit<S: Service>(
     device: &Rc<Device>,
-    service: &Arc<S>,
-    interrupts: &Arc<Interrupts>,
+    served: &Served<S>,
+    waits: &Rc<Waits>,
     callers: &mut Callers,
     message: Bytes,
 ) {
-    let (header, body) = match abi::parse(message) {
+    let (service, interrupts) = (&served.service, &served.interrupts);
+    let (header, body) = match abi::parse(message.clone()) {
         Ok(parts) => parts,
         Err(blame) => return tracing::error!("fuse: {blame}"),
     };
@@ -113,9 +179,12 @@ fn admit<S: Service>(
         Request::Interrupt { unique } => interrupts.interrupt(unique),
         request => {
             let interrupted = interrupts.enter(header.unique);
+            let waiting =
+                service.is_wait(&request).then(|| Box::new(waits.enter(header.unique, message)));
             let waits = callers.note(&header);
             let reply = PendingReply { device: device.clone(), unique: Some(header.unique), waits };
-            tokio::task::spawn_local(answer(service.clone(), header, request, interrupted, reply));
+            let asked = answer(service.clone(), header, request, interrupted, reply, waiting);
+            tokio::task::spawn_local(asked);
         }
     }
 }
@@ -140,6 +209,7 @@ async fn answer<S: Service>(
     request: Request,
     interrupted: interrupts::Interrupted,
     reply: PendingReply,
+    waiting: Option<Box<Waiting>>,
 ) {
     let patience = service.patience(&request);
     let name = request.name();
@@ -147,10 +217,23 @@ async fn answer<S: Service>(
         interrupted.wait().await;
         tokio::time::sleep(patience).await;
     };
+    let leaves = async {
+        match &waiting {
+            Some(waiting) => waiting.leaves().await,
+            None => std::future::pending().await,
+        }
+    };
     let outcome = tokio::select! {
         biased;
-        outcome = service.handle(header, request) => outcome,
-        () = ended => Err(Errno::because(Errno::EINTR, "a signal ended the wait")),
+        outcome = service.handle(header, request) => Some(outcome),
+        () = ended => Some(Err(Errno::because(Errno::EINTR, "a signal ended the wait"))),
+        () = leaves => None,
+    };
+    let Some(outcome) = outcome else {
+        if let Some(waiting) = waiting {
+            waiting.leave();
+        }
+        return reply.leave();
     };
     if let Err(error) = &outcome {
         tracing::trace!("fuse: {name}: {error}");
@@ -165,10 +248,15 @@ struct PendingReply {
     device: Rc<Device>,
     unique: Option<u64>,
     /// The caller, who waits for as long as this is there.
-    waits: Option<Waits>,
+    waits: Option<CallerWaits>,
 }
 
 impl PendingReply {
+    /// Somebody else answers.
+    fn leave(mut self) {
+        self.unique = None;
+    }
+
     fn send(mut self, outcome: Result<Answer, Errno>) {
         // Before the reply: the caller may ask again before the call returns.
         if let (Some(waits), Ok(Answer::Data(data))) = (self.waits.take(), &outcome) {

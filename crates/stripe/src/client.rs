@@ -19,6 +19,7 @@ mod cache;
 mod check;
 mod data;
 mod file;
+mod handed;
 mod handle;
 mod link;
 mod moves;
@@ -31,6 +32,7 @@ mod xattr;
 
 pub use cache::Caching;
 pub use data::{data_call, data_link, objects_link};
+pub use handed::{Unsynced, UnsyncedSlot};
 pub use handle::File;
 pub use link::{Greet, Link, REDIAL_MAX, Start};
 pub use moves::{Moved, Pace};
@@ -215,31 +217,11 @@ impl Fs {
         Fs::begin(net, options, session).await
     }
 
-    /// The same with the session that this process had as another program, and what that had open:
-    /// each stays so until it is dropped.
-    pub async fn resume(
-        net: Arc<dyn Net>,
-        meta: &str,
-        options: Options,
-        before: &Handover,
-    ) -> Result<(Fs, Vec<Opened>)> {
-        let session = Session::resumed(net.clone(), meta, options.clone(), before);
-        let fs = Fs::begin(net, options, session).await?;
-        let opened = fs.shared.session.still_open(before);
-        Ok((fs, opened))
-    }
-
     async fn begin(net: Arc<dyn Net>, options: Options, session: Session) -> Result<Fs> {
         session.start().await?;
         let data = Servers::ask(net.clone(), options, &session).await?;
         let shared = Shared { net, session: Arc::new(session), data, files: Mutex::default() };
         Ok(Fs { shared: Arc::new(shared) })
-    }
-
-    /// What the next program of this process must know to [`Fs::resume`] the session. It names no open
-    /// file: the caller adds those that stay open.
-    pub async fn hand_over(&self) -> Handover {
-        self.shared.session.hand_over().await
     }
 
     /// Down names from a directory (`..` allowed); fewer inodes than names when a later one is missing.
@@ -344,7 +326,11 @@ impl Fs {
         }
         let op = setattr_op(id, &change, more);
         // Whoever has it open will hear whether it was done.
-        if let Some(inode) = open.as_ref().and_then(|_| self.shared.session.set_late(who, &op)) {
+        if let Some(open) = &open
+            && let Some(mut inode) = self.shared.session.set_late(who, &op)
+        {
+            // Not all of it was written late.
+            inode.size = inode.size.max(open.known_size());
             return Ok(Stat { is_foretold: true, ..self.with_blocks(inode).await });
         }
         let inode = node(self.change(who, op).await?)?;

@@ -1,11 +1,13 @@
 //! `covey mount`: the file system as a directory of this machine.
 
 pub mod fstab;
+mod takeover;
 
 use super::Context;
 use super::cluster::{Cluster, Daemon, Process, detach, mounts, spawn};
 use crate::config::Config;
 use crate::error::{Cannot, Error, Result};
+use covey_mount::End;
 use covey_stripe::ops::Consistency;
 use rustix::process::Signal;
 use std::ffi::OsString;
@@ -37,6 +39,15 @@ const START_WAIT: Duration = Duration::from_secs(15);
 ///
 /// Its options are ro, hard, private (not for other users), consistency=MODE and threads=N.
 ///
+/// With --takeover a mount that is in use passes to a new process, most often of a newer version, and
+/// no program notices more than a moment's pause: files stay open, locks stay held, and a program that
+/// waits for a lock goes on waiting. Only the user who mounted it may do so. The consistency mode,
+/// --read-only, --allow-other and --no-delegations stay as they are; so do --hard and --threads unless
+/// they are given. If anything fails, the process that served the mount goes on as before, and the
+/// error says why.
+///
+///     covey mount --takeover /mnt/covey
+///
 /// Linux's own client mounts the same files from any node: mount -t 9p, see `covey help export`.
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
@@ -47,6 +58,9 @@ pub struct Args {
     /// Stay in the foreground
     #[arg(long)]
     foreground: bool,
+    /// Take the mount over from the process that serves it, while it is in use
+    #[arg(long, conflicts_with_all = ["allow_other", "read_only", "consistency", "no_delegations"])]
+    takeover: bool,
     #[command(flatten)]
     wish: Wish,
     /// Leave the terminal's session: what a mount in the background is started with
@@ -71,16 +85,16 @@ pub struct Wish {
     #[arg(long, value_name = "MODE", default_value = Consistency::Strict.name(),
           value_parser = super::consistency::parse)]
     consistency: Consistency,
-    /// Say what is done to new files late: half the requests for small ones
+    /// Say everything that is done to new files at once, for twice the requests
     ///
-    /// What is written to a new file that nobody else has asked for yet, and its times and mode, are
-    /// said together: at its close, at the latest after 5 ms, and before anybody else is told of the
-    /// file. A mount process that is killed takes that with it, of files that are still open.
+    /// Without it, what is written to a new file that nobody else has asked for yet, and its times and
+    /// mode, are said together: at its close, at the latest after 5 ms, and before anybody else is told
+    /// of the file. A mount process that is killed takes that with it, of files that are still open.
     #[arg(long)]
-    delegations: bool,
-    /// Threads that serve the mount; more than one helps only if one is always busy
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
-    threads: u16,
+    no_delegations: bool,
+    /// Threads that serve the mount; more than one helps only if one is always busy [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    threads: Option<u16>,
 }
 
 impl Wish {
@@ -91,8 +105,8 @@ impl Wish {
             allow_other: false,
             read_only: false,
             consistency,
-            delegations: false,
-            threads: 1,
+            no_delegations: false,
+            threads: None,
         }
     }
 }
@@ -106,11 +120,15 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     })?;
     let mountpoint =
         std::path::absolute(&mountpoint).cannot(|| format!("find {}", mountpoint.display()))?;
+    if args.foreground && args.detached {
+        detach();
+    }
+    if args.takeover {
+        return takeover::run(config, &mountpoint, &args, context).await;
+    }
     if args.foreground {
-        if args.detached {
-            detach();
-        }
-        return in_foreground(config, mountpoint, args.wish).await;
+        let is_kept = !args.detached && std::env::var_os("INVOCATION_ID").is_some();
+        return in_foreground(config, mountpoint, args.wish, is_kept).await;
     }
     if mounts::kind_at(&mountpoint).is_some_and(|kind| kind == KIND) {
         return Err(Error::user(format!(
@@ -136,32 +154,44 @@ fn default_mountpoint() -> Option<PathBuf> {
 }
 
 /// The mount runs on a thread of its own, because it brings its own runtime.
-async fn in_foreground(config: Config, mountpoint: PathBuf, wish: Wish) -> Result<()> {
+async fn in_foreground(
+    config: Config,
+    mountpoint: PathBuf,
+    wish: Wish,
+    is_kept: bool,
+) -> Result<()> {
     let pid_file = Cluster::of(&config).map(|cluster| mounts::pid_file(&cluster, &mountpoint));
     if let (Some(file), Some(mut me)) = (&pid_file, Process::now(std::process::id())) {
         me.note = mountpoint.to_string_lossy().into_owned();
         me.write(file)?;
     }
-    let (done, ended) = tokio::sync::oneshot::channel();
     let what = format!("mount at {}", mountpoint.display());
     let options = covey_mount::Options {
         hard: wish.hard,
         allow_other: wish.allow_other,
         read_only: wish.read_only,
-        threads: usize::from(wish.threads),
+        threads: usize::from(wish.threads.unwrap_or(1)),
         consistency: wish.consistency,
-        delegations: wish.delegations,
+        delegations: !wish.no_delegations,
+        is_kept,
     };
-    let thread = std::thread::Builder::new().name("mount".to_string()).spawn(move || {
-        let _ = done.send(covey_mount::mount_cluster(&config, &mountpoint, &options));
-    });
-    thread.cannot(|| "start a thread")?;
-    let result =
-        ended.await.unwrap_or_else(|_| Err(anyhow::anyhow!("the mount's thread has panicked")));
-    if let Some(file) = pid_file {
+    let serving = move || covey_mount::mount_cluster(&config, &mountpoint, &options);
+    let end = on_thread(serving).await;
+    if let Some(file) = pid_file
+        && !matches!(end, Ok(End::Given))
+    {
         let _ = std::fs::remove_file(file);
     }
-    result.cannot(|| what)
+    end.cannot(|| what).map(drop)
+}
+
+async fn on_thread(
+    serve: impl FnOnce() -> anyhow::Result<End> + Send + 'static,
+) -> anyhow::Result<End> {
+    let (done, ended) = tokio::sync::oneshot::channel();
+    let thread = std::thread::Builder::new().name("mount".to_string());
+    thread.spawn(move || drop(done.send(serve())))?;
+    ended.await.unwrap_or_else(|_| Err(anyhow::anyhow!("the mount's thread has panicked")))
 }
 
 /// Starts the mount in the background and waits until it is there.
@@ -183,11 +213,12 @@ pub async fn in_background(config: &Config, mountpoint: &Path, wish: &Wish) -> R
         ("--hard", wish.hard),
         ("--allow-other", wish.allow_other),
         ("--read-only", wish.read_only),
-        ("--delegations", wish.delegations),
+        ("--no-delegations", wish.no_delegations),
     ];
     arguments
         .extend(flags.iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| OsString::from(flag)));
-    arguments.extend(["--threads".into(), wish.threads.to_string().into()]);
+    let threads = wish.threads.map(|threads| threads.to_string());
+    arguments.extend(threads.into_iter().flat_map(|threads| ["--threads".into(), threads.into()]));
     arguments.extend(["--consistency".into(), wish.consistency.name().into()]);
     arguments.extend(["--".into(), mountpoint.into()]);
     let mut daemon = spawn(&arguments, &log_file(config, mountpoint)?, None)?;
@@ -228,14 +259,18 @@ async fn wait(daemon: &mut Daemon, mountpoint: &Path) -> Result<()> {
 }
 
 /// The child has told its error in our own form: say it again as ours.
-fn failed(mountpoint: &Path, end: &str, tail: &str) -> Error {
+fn told(tail: &str, else_what: impl FnOnce() -> String) -> Error {
     let told = tail.lines().rfind(|line| line.starts_with("covey: "));
     let hints = tail.lines().filter_map(|line| line.strip_prefix("hint: "));
     let message = match told {
         Some(line) => line.trim_start_matches("covey: ").to_string(),
-        None => format!("cannot mount at {}: {end}", mountpoint.display()),
+        None => else_what(),
     };
-    let error = hints.fold(Error::work(message), |error, hint| error.hint(hint));
+    hints.fold(Error::work(message), |error, hint| error.hint(hint))
+}
+
+fn failed(mountpoint: &Path, end: &str, tail: &str) -> Error {
+    let error = told(tail, || format!("cannot mount at {}: {end}", mountpoint.display()));
     let is_forbidden =
         tail.contains("/dev/fuse") && tail.to_lowercase().contains("permission denied");
     let error = if is_forbidden {

@@ -1,10 +1,10 @@
 //! Two FUSE mounts that remember under leases: nobody sees an old state after somebody has changed it.
 
-use crate::support::{Cluster, two_mounts};
+use crate::support::two_mounts;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Barrier;
 
 fn is_there(path: &Path) -> bool {
@@ -118,17 +118,9 @@ fn a_file_opened_from_memory_outlives_its_name() {
     }
 }
 
-/// Two mounts that say late what is done to new files.
-fn with_delegations() -> Option<(Cluster, PathBuf, PathBuf)> {
-    let mut cluster = Cluster::up(2);
-    let (one, two) =
-        (cluster.mount_with(&["--delegations"])?, cluster.mount_with(&["--delegations"])?);
-    Some((cluster, one, two))
-}
-
 #[test]
 fn what_is_done_to_a_new_file_is_seen_on_the_other_mount_before_it_is_closed() {
-    let Some((_cluster, one, two)) = with_delegations() else { return };
+    let Some((_cluster, one, two)) = two_mounts(2) else { return };
     for round in 0..40_usize {
         let (maker, looker) = if round % 2 == 0 { (&one, &two) } else { (&two, &one) };
         let (name, bytes) = (format!("new{round}"), vec![round as u8; 100 + 300 * round]);
@@ -150,7 +142,7 @@ fn what_is_done_to_a_new_file_is_seen_on_the_other_mount_before_it_is_closed() {
 
 #[test]
 fn what_was_closed_outlives_the_mount_that_is_killed_right_after() {
-    let Some((cluster, one, two)) = with_delegations() else { return };
+    let Some((cluster, one, two)) = two_mounts(2) else { return };
     for at in 0..200_usize {
         fs::write(one.join(format!("closed{at}")), vec![at as u8; 50 * at]).unwrap();
     }

@@ -26,6 +26,7 @@ mod shared;
 mod stats;
 #[path = "../support/mod.rs"]
 mod support;
+mod takeover;
 mod users;
 mod v9fs;
 mod workloads;

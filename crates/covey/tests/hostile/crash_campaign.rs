@@ -102,7 +102,11 @@ impl Round {
     }
 
     fn add_writer(&mut self, is_mounted: bool) {
-        let mount = if is_mounted && self.can_mount { self.cluster.mount() } else { None };
+        // Some mounts say at once what others say late of files of their own making.
+        let at_once = self.names.len().is_multiple_of(4);
+        let options: &[&str] = if at_once { &["--no-delegations"] } else { &[] };
+        let is_mounted_now = is_mounted && self.can_mount;
+        let mount = if is_mounted_now { self.cluster.mount_with(options) } else { None };
         self.can_mount &= mount.is_some() || !is_mounted;
         let name = format!("w{}", self.names.len());
         let log = crate::campaign::log_path(&self.cluster.scratch(""), &name);

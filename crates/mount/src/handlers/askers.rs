@@ -24,6 +24,15 @@ impl Askers {
         self.owners.entry(fh).or_default().insert(owner);
     }
 
+    /// All of them: file, owner, handle.
+    pub fn all(&self) -> impl Iterator<Item = (Id, u64, u64)> {
+        let of = |(&(id, owner), handles): (&(Id, u64), _)| {
+            let handles: &HashSet<u64> = handles;
+            handles.iter().map(move |&fh| (id, owner, fh)).collect::<Vec<_>>()
+        };
+        self.handles.iter().flat_map(of)
+    }
+
     /// Whether an owner has asked for locks on a file since it last gave up all of them.
     pub fn has(&self, id: Id, owner: u64) -> bool {
         self.handles.contains_key(&(id, owner))

@@ -34,17 +34,23 @@ impl<F: Files> Session<F> {
         let usage = self.usage(&file, flags);
         let writable = access_of(flags) & 2 != 0;
         let (open_flags, forget) = self.open_flags(id, &file, usage);
+        let open = OpenFile { id, file, writable, usage };
+        self.count(&open);
+        let fh = self.open.insert(open);
+        (OpenOut { fh, open_flags, backing_id: 0 }, forget)
+    }
+
+    /// A handle is open, and will be in the table.
+    pub(super) fn count(&self, open: &OpenFile<F::File>) {
         {
             let mut opened = locked(&self.opened);
-            let opens = opened.entry(id).or_default();
+            let opens = opened.entry(open.id).or_default();
             opens.all += 1;
-            opens.through_pages += usize::from(!usage.direct);
+            opens.through_pages += usize::from(!open.usage.direct);
         }
-        if writable && usage.gathers() {
-            self.behind.enter(id);
+        if open.writable && open.usage.gathers() {
+            self.behind.enter(open.id);
         }
-        let fh = self.open.insert(OpenFile { id, file, writable, usage });
-        (OpenOut { fh, open_flags, backing_id: 0 }, forget)
     }
 
     fn closed(&self, open: &OpenFile<F::File>) {
@@ -133,7 +139,9 @@ impl<F: Files> Session<F> {
             return Ok(Answer::Done);
         }
         // Goes on by itself when the request is interrupted: nobody would ask again.
+        let aside = self.aside.clone();
         let closing = async move {
+            let _aside = aside;
             let written = self.written(&open).await;
             written.and(self.unlock_owner(id, owner).await)
         };
@@ -144,11 +152,16 @@ impl<F: Files> Session<F> {
 
     /// What was gathered is on the servers; else its pages are no better than what was lost.
     async fn finish(&self, id: Id) -> Result<()> {
-        let finished = self.behind.finish(id).await;
+        let finished = self.behind.finish(id).await.and(self.told(id));
         if finished.is_err() {
             locked(&self.pages).doubt(id);
         }
         finished
+    }
+
+    /// What the process before has not told of a file, once.
+    fn told(&self, id: Id) -> Result<()> {
+        locked(&self.untold).remove(&id).map_or(Ok(()), |code| Err(code.into()))
     }
 
     /// All writes through any handle are on the servers, and every later open of the file sees a

@@ -22,7 +22,8 @@ impl<F: Files> Session<F> {
             Ok((who.clone(), file))
         };
         let (who, file) = self.as_caller(header, opening).await?;
-        let fh = self.dirs.insert(OpenDir { _file: file, who, limit: Mutex::new(0) });
+        let (id, limit) = (header.nodeid, Mutex::new(0));
+        let fh = self.dirs.insert(OpenDir { id, _file: file, who, limit });
         Ok(Answer::Small(encode(&OpenOut { fh, open_flags: 0, backing_id: 0 })))
     }
 

@@ -5,23 +5,52 @@ use crate::MountOptions;
 use crate::abi::Request;
 use crate::abi::flags::init::*;
 use crate::abi::reply::{InitOut, encode};
+use crate::takeover::state::Settled;
 use crate::transport::{Answer, DATA_BYTES_MAX};
 use covey_ninep::tree::Errno;
 use covey_stripe::ops::Consistency;
 
-/// Answers INIT for the file system.
-pub fn init(options: &MountOptions, request: &Request) -> Result<Answer> {
-    settle(request, wanted(options))
+/// Answers INIT for the file system; what was settled, unless the kernel asks again.
+pub fn init(options: &MountOptions, request: &Request) -> Result<(Answer, Option<Settled>)> {
+    let out = agree(request, wanted(options))?;
+    let settled = Settled {
+        minor: out.minor,
+        flags: u64::from(out.flags) | u64::from(out.flags2) << 32,
+        write_bytes_max: out.max_write,
+    };
+    Ok((answer(out), (settled.write_bytes_max > 0).then_some(settled)))
 }
 
 /// Answers INIT, and takes what is `wanted` of what the kernel offers.
 pub fn settle(request: &Request, wanted: u64) -> Result<Answer> {
+    agree(request, wanted).map(answer)
+}
+
+/// Why a mount cannot go on with what another version has settled with its kernel, if it cannot.
+pub fn misses(options: &MountOptions, settled: Settled) -> Option<String> {
+    let Settled { minor, flags, write_bytes_max } = settled;
+    let unknown = flags & !wanted(options);
+    match () {
+        () if !(MINOR_MIN..=MINOR).contains(&minor) => Some(format!(
+            "it speaks FUSE {MAJOR}.{minor} with the kernel, this version {MAJOR}.{MINOR_MIN} to {MAJOR}.{MINOR}"
+        )),
+        () if unknown != 0 => {
+            Some(format!("it has FUSE features that are unknown here ({unknown:#x})"))
+        }
+        () if write_bytes_max > DATA_BYTES_MAX => Some(format!(
+            "it takes writes of {write_bytes_max} bytes, this version of {DATA_BYTES_MAX} at most"
+        )),
+        () => None,
+    }
+}
+
+fn agree(request: &Request, wanted: u64) -> Result<InitOut> {
     let &Request::Init { major, minor, max_readahead, flags, ref rest } = request else {
         return Err(Errno::EINVAL.into());
     };
     if major > MAJOR {
         // The kernel asks again with our major number.
-        return Ok(answer(InitOut { major: MAJOR, minor: MINOR, ..InitOut::default() }));
+        return Ok(InitOut { major: MAJOR, minor: MINOR, ..InitOut::default() });
     }
     if major < MAJOR || minor < MINOR_MIN {
         tracing::error!("fuse: the kernel speaks {major}.{minor}, {MAJOR}.{MINOR_MIN} is needed");
@@ -33,7 +62,7 @@ pub fn settle(request: &Request, wanted: u64) -> Result<Answer> {
     }
     let taken = offered & wanted;
     tracing::debug!("fuse: kernel {major}.{minor} offers {offered:#x}, taken {taken:#x}");
-    Ok(answer(InitOut {
+    Ok(InitOut {
         major: MAJOR,
         minor: minor.min(MINOR),
         max_readahead,
@@ -45,7 +74,7 @@ pub fn settle(request: &Request, wanted: u64) -> Result<Answer> {
         max_pages: (DATA_BYTES_MAX / PAGE_BYTES) as u16,
         flags2: (taken >> 32) as u32,
         ..InitOut::default()
-    }))
+    })
 }
 
 fn answer(out: InitOut) -> Answer {
@@ -102,7 +131,7 @@ mod tests {
             flags: flags as u32,
             rest: Rest(Bytes::from(high)),
         };
-        let Answer::Small(bytes) = init(options, &request)? else { panic!("not a struct") };
+        let (Answer::Small(bytes), _) = init(options, &request)? else { panic!("not a struct") };
         Ok(<InitOut as Field>::get((), &mut Reader::new(bytes.into())).expect("64 bytes"))
     }
 
@@ -129,6 +158,26 @@ mod tests {
         let flags = |options| negotiate(options, 45, plus).expect("spoken").flags;
         assert_eq!(u64::from(flags(&cached)), plus);
         assert_eq!(flags(&MountOptions::default()), 0);
+    }
+
+    #[test]
+    fn a_successor_is_content_with_what_it_would_have_settled_and_with_less() {
+        let options = MountOptions::default();
+        let all =
+            Settled { minor: MINOR, flags: wanted(&options), write_bytes_max: DATA_BYTES_MAX };
+        assert_eq!(misses(&options, all), None);
+        assert_eq!(
+            misses(&options, Settled { minor: MINOR_MIN, flags: 0, write_bytes_max: 4096 }),
+            None
+        );
+        for newer in [
+            Settled { minor: MINOR + 1, ..all },
+            Settled { minor: MINOR_MIN - 1, ..all },
+            Settled { flags: all.flags | 1 << 50, ..all },
+            Settled { write_bytes_max: DATA_BYTES_MAX + 1, ..all },
+        ] {
+            assert!(misses(&options, newer).is_some(), "{newer:?}");
+        }
     }
 
     #[test]

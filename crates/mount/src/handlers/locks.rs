@@ -117,7 +117,11 @@ impl<F: Files> Session<F> {
 
     /// Continues when the request is interrupted, because it would not be sent again.
     async fn unlock_all(self: Arc<Self>, id: Id, everything: RangeLock) -> Result<()> {
-        let unlock = async move { self.files.unlock(id, everything).await };
+        let aside = self.aside.clone();
+        let unlock = async move {
+            let _aside = aside;
+            self.files.unlock(id, everything).await
+        };
         let done = tokio::task::spawn_local(unlock).await;
         done.unwrap_or_else(|lost| Err(Errno::because(Errno::EIO, lost.to_string())))
     }

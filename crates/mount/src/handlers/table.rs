@@ -26,6 +26,28 @@ impl<T> Table<T> {
         handle
     }
 
+    /// A thing that another process has given this handle.
+    pub fn insert_at(&self, handle: u64, thing: T) {
+        self.last.fetch_max(handle, Ordering::Relaxed);
+        self.entries
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(handle, Arc::new(thing));
+    }
+
+    /// Handles up to this one are used up.
+    pub fn skip_to(&self, handle: u64) {
+        self.last.fetch_max(handle, Ordering::Relaxed);
+    }
+
+    /// The last handle, and all that is open, in the order of the handles.
+    pub fn all(&self) -> (u64, Vec<(u64, Arc<T>)>) {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<_> = entries.iter().map(|(&fh, thing)| (fh, thing.clone())).collect();
+        all.sort_unstable_by_key(|(fh, _)| *fh);
+        (self.last.load(Ordering::Relaxed), all)
+    }
+
     /// The thing of a handle, else EBADF.
     pub fn find(&self, handle: u64) -> Result<Arc<T>, Errno> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
@@ -42,6 +64,18 @@ impl<T> Table<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_comes_from_another_process_keeps_its_handle_and_later_ones_are_new() {
+        let table = Table::default();
+        table.insert_at(7, 'a');
+        table.insert_at(3, 'b');
+        table.skip_to(9);
+        assert_eq!(table.find(3).as_deref(), Ok(&'b'));
+        assert_eq!(table.insert('c'), 10);
+        let (last, all) = table.all();
+        assert_eq!((last, all.iter().map(|(fh, _)| *fh).collect::<Vec<_>>()), (10, vec![3, 7, 10]));
+    }
 
     #[test]
     fn a_removed_handle_is_never_given_out_again() {

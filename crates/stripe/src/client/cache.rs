@@ -230,6 +230,12 @@ impl Cache {
         }
     }
 
+    /// Nothing is known any more. No answer may be on its way.
+    pub fn forget_all(&self) {
+        let mut state = self.lock();
+        (state.young, state.old) = Default::default();
+    }
+
     /// All leases are given back: nothing is known, and nothing will be.
     pub fn close(&self) {
         let mut state = self.lock();

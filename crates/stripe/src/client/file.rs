@@ -13,6 +13,7 @@
 //! data servers refuse our fids with ESTALE: we learn the new epoch and do it again.
 
 mod dense;
+mod handed;
 mod inline;
 mod pin;
 mod privilege;
@@ -344,6 +345,11 @@ impl OpenFile {
                 other => return other,
             }
         }
+    }
+
+    /// At least how large the file is, as far as is known here.
+    pub fn known_size(&self) -> u64 {
+        self.lock().size
     }
 
     /// The size now.

@@ -29,7 +29,7 @@ pub(super) struct Handle {
     version: u64,
     consistency: Option<Consistency>,
     /// Who opened it, and whether it has written.
-    who: Caller,
+    pub(super) who: Caller,
     has_written: AtomicBool,
     _opened: Opened,
 }

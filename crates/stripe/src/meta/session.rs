@@ -214,6 +214,7 @@ impl<K: Kv> Store<K> {
             // The connection before may not have been seen to end.
             self.session_lost(session);
             self.end_appends(session, &appends.0, request.now)?;
+            self.rename_session(session, name);
         }
         if !self.replaying {
             self.set_opens(session, opens)?;
@@ -233,6 +234,17 @@ impl<K: Kv> Store<K> {
         self.sessions.live.insert(session, Session { kept, ..Session::default() });
         self.sessions.dirty.insert(session);
         session
+    }
+
+    /// Another process may have taken the session over.
+    fn rename_session(&mut self, session: u64, name: &Name) {
+        let live = self.sessions.live.get_mut(&session);
+        if let Some(session) = live.filter(|session| session.kept.name != *name) {
+            session.kept.name = name.clone();
+        } else {
+            return;
+        }
+        self.sessions.dirty.insert(session);
     }
 
     /// The logged end of a session: its appends end, its replies go.

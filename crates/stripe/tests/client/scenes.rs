@@ -261,8 +261,7 @@ fn a_client_with_more_opens_than_one_message_holds_comes_back() {
     world.rest(Duration::from_secs(1));
     assert_eq!(read(&mut world, &file), [1; 10]);
     drop(file);
-    // Others might have had it open before the restart, and be on their way.
-    world.rest(Duration::from_secs(20));
+    world.rest(Duration::from_secs(20)); // others who had it open might be on their way
     assert!(world.data.iter().all(|data| !data.has(inode.id)));
 }
 

@@ -1,7 +1,7 @@
 //! Requests on the objects: fids, deadlines, and another try on a new connection.
 
 use super::OpenFile;
-use crate::client::{Error, Link, Result, Shared, Start, data_call};
+use crate::client::{Error, Link, Result, Shared, Start, UnsyncedSlot, data_call};
 use crate::objects::{self, DataOp, DataReply, LOST_WITH_DISK, Object};
 use crate::ops::Id;
 use covey_ninep::client::{Call, CallError, Conn, Fid};
@@ -241,6 +241,21 @@ impl Slot {
 
     pub fn is_dirty(&self) -> bool {
         self.written > self.synced
+    }
+
+    /// For another process to go on with.
+    pub fn unsynced(&self) -> UnsyncedSlot {
+        let (is_dirty, machine, is_lost) = (self.is_dirty(), self.machine, self.is_lost);
+        UnsyncedSlot { is_dirty, machine, is_lost }
+    }
+
+    /// What another process has written. Where it has met the machine there is nothing to guess.
+    pub fn owe(&mut self, before: &UnsyncedSlot) {
+        (self.written, self.synced) = (before.is_dirty.into(), 0);
+        self.is_lost |= before.is_lost;
+        if before.machine.is_some() {
+            (self.machine, self.unmet_since) = (before.machine, None);
+        }
     }
 
     /// The server has answered in this start of its machine.

@@ -1,8 +1,11 @@
 //! A session that outlives its program: after execve the process is the same, and so are its locks and
 //! open files, but nothing of the memory that knew of them is left. What the next program needs is written
 //! down before, and the session is resumed from it as after a lost connection.
+//!
+//! The same way it passes to another process, while the first one looks on: it lends the session, and takes
+//! it back should the other one fail before it is the other one's for good.
 
-use super::memory::Memory;
+use super::memory::{Memory, Standing};
 use super::{Opened, Session};
 use crate::client::{Net, Options};
 use crate::ops::{Caller, Id, Op, RangeLock};
@@ -10,6 +13,7 @@ use covey_wire::{Blame, Bytes, Field, Reader, record};
 use futures_util::future::select;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 record! {
     /// A lock of the session on a file.
@@ -116,12 +120,54 @@ impl Session {
         self.wire.memory.hand_over()
     }
 
+    /// Mutations that are not answered yet: with them a session cannot be handed over.
+    pub fn under_way(&self) -> usize {
+        self.wire.memory.under_way()
+    }
+
+    /// The session is another process's: nothing is said in it, nothing is believed to be under a lease, and a lost
+    /// connection is not made anew.
+    pub fn lend(&self) {
+        self.wire.memory.stand(Standing::Lent);
+        self.wire.cache.forget_all();
+    }
+
+    /// The session is not this process's yet: it greets the server, and says nothing else.
+    pub fn borrow(&self) {
+        self.wire.memory.stand(Standing::Borrowed);
+    }
+
+    /// The session that was borrowed is this process's.
+    pub fn own(&self) {
+        self.wire.memory.stand(Standing::Own);
+        if let Some(conn) = self.wire.link.conn_now() {
+            self.wire.memory.pay(&conn);
+        }
+    }
+
+    /// The session that was lent is this process's again: greets the server anew, or goes on to try where that is away.
+    pub async fn take_back(&self) {
+        self.wire.memory.stand(Standing::Own);
+        if let Some(conn) = self.wire.link.conn_now() {
+            conn.close("the session was lent to another process");
+        }
+        let begun = self.wire.net.now();
+        while self.wire.link.conn(self.wire.net.now()).await.is_err()
+            && self.wire.net.now().duration_since(begun) < self.dead_after
+        {
+            self.wire.net.sleep(AGAIN_PAUSE).await;
+        }
+    }
+
     /// The opens that a resumed session was begun with.
     pub fn still_open(self: &Arc<Self>, before: &Handover) -> Vec<Opened> {
         let opened = |&id: &Id| Opened { session: self.clone(), id, untold: None };
         before.opens.iter().map(opened).collect()
     }
 }
+
+/// How often a server is asked for that has to hear whose session it is.
+const AGAIN_PAUSE: Duration = Duration::from_millis(20);
 
 /// Grows as items arrive, whatever their number is said to be.
 fn several<T: Field<()>>(count: u32, from: &mut Reader) -> Result<Vec<T>, Blame> {

@@ -28,8 +28,22 @@ pub(super) struct Memory {
     state: Mutex<State>,
 }
 
+/// Whose the session is to speak for, while a process hands it over to another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// This process's.
+    #[default]
+    Own,
+    /// This process's once the other one has let go of it. It has greeted the server, and says nothing of its own accord: not
+    /// even that it has closed a file, should it fail.
+    Borrowed,
+    /// Another process's: a greeting from here would take it back.
+    Lent,
+}
+
 #[derive(Default)]
 struct State {
+    standing: Standing,
     session: u64,
     /// The server's start counter, and the start of its machine, as it said last.
     boot: u64,
@@ -100,6 +114,16 @@ impl Memory {
         }
     }
 
+    /// Says from now on what is to be said, or holds it back.
+    pub fn stand(&self, standing: Standing) {
+        self.lock().standing = standing;
+    }
+
+    /// Mutations that are not answered yet.
+    pub fn under_way(&self) -> usize {
+        self.lock().seqs_open.len()
+    }
+
     pub fn next_seq(&self) -> u64 {
         let mut state = self.lock();
         state.seq_next += 1;
@@ -168,6 +192,9 @@ impl Memory {
     pub fn say_opens(&self, conn: &Conn) -> bool {
         self.pay(conn);
         let mut state = self.lock();
+        if state.standing != Standing::Own {
+            return true;
+        }
         let (session, greetings) = (state.session, state.greetings);
         while let Some((number, open)) = state.untold.pop_first() {
             if open.until_greeting != greetings {
@@ -248,6 +275,9 @@ impl Memory {
     pub fn pay(&self, conn: &Conn) {
         // Under the lock, so that nobody's request comes between.
         let mut state = self.lock();
+        if state.standing != Standing::Own {
+            return;
+        }
         let session = state.session;
         let mut owed = std::mem::take(&mut state.owed).into_iter();
         for op in owed.by_ref() {
@@ -264,6 +294,9 @@ impl Memory {
     pub async fn greet(&self, conn: &Conn) -> Result<()> {
         let (files, appends): (Vec<Id>, Vec<u64>) = {
             let mut state = self.lock();
+            if state.standing == Standing::Lent {
+                return Err(Error::because(Errno::EAGAIN, "the session is handed over"));
+            }
             state.greetings += 1;
             // What is closed is not among them.
             state.closed.clear();
@@ -383,6 +416,7 @@ fn meets(held: &RangeLock, range: &RangeLock) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     #[test]
     fn more_closes_than_a_list_may_hold_are_told_in_several_messages() {
@@ -431,6 +465,22 @@ mod tests {
         assert_eq!(state.locks, [(5, lock(1))]);
         assert_eq!(state.owed, [Op::Unlock { id: 6, lock: lock(2) }]);
         assert_eq!(state.opens, BTreeMap::from([(5, 2)]));
+    }
+
+    #[test]
+    fn a_session_that_is_not_this_process_s_says_nothing() {
+        let (conn, _client) = covey_ninep::client::pair(Default::default(), Instant::now());
+        let lock = RangeLock::on_all_bytes(1, 2);
+        let before =
+            Handover { owed: vec![Held { id: 4, lock }], opens: vec![7], ..Handover::default() };
+        let memory = Memory::resumed("client", &before);
+        for standing in [Standing::Borrowed, Standing::Lent] {
+            memory.stand(standing);
+            memory.released(7, None);
+            assert!(memory.say_opens(&conn), "nothing is due");
+        }
+        let state = memory.lock();
+        assert_eq!((state.closed.len(), state.owed.len()), (2, 1), "it is due later");
     }
 
     #[test]
