@@ -25,6 +25,7 @@ pub(crate) use xattr::sized;
 use super::MountOptions;
 use super::abi::{Header, Request};
 use super::behind::Behind;
+use super::counts::Counts;
 use super::files::Files;
 use super::kernel::Kernel;
 use super::transport::{Answer, Service};
@@ -36,7 +37,7 @@ use modes::{Pages, Usage};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use table::Table;
 use who::Who;
 
@@ -66,6 +67,8 @@ pub struct Session<F: Files> {
     askers: Mutex<Askers>,
     /// The kernel was ever told to keep attributes other than under a lease.
     has_kept: AtomicBool,
+    /// What each user has asked.
+    counts: Counts,
 }
 
 /// What a file handle stands for.
@@ -110,6 +113,7 @@ impl<F: Files> Session<F> {
             privileged: Mutex::default(),
             askers: Mutex::default(),
             has_kept: AtomicBool::new(false),
+            counts: Counts::default(),
         }
     }
 
@@ -203,7 +207,13 @@ impl<F: Files> Service for Session<F> {
         header: Header,
         request: Request,
     ) -> impl Future<Output = Result<Answer>> + 'static {
-        self.dispatch(header, request)
+        let (uid, kind, begun) = (header.uid, request.name(), Instant::now());
+        let written = if let Request::Write { size, .. } = &request { *size } else { 0 };
+        async move {
+            let outcome = self.clone().dispatch(header, request).await;
+            self.counts.note(uid, kind, written, &outcome, begun.elapsed());
+            outcome
+        }
     }
 
     /// A wait for a lock ends at once. Anything else is only waited for by people when a server is

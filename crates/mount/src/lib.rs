@@ -18,6 +18,7 @@ pub mod abi;
 mod any;
 mod behind;
 mod cluster;
+mod counts;
 mod device;
 mod files;
 mod handlers;
@@ -26,5 +27,6 @@ mod transport;
 
 pub use any::serve_tree;
 pub use cluster::{Options, mount_cluster};
+pub use counts::STATS;
 pub use device::{Groups, LAZY_GRACE, MountOptions, Unmounter, attach, local_runtime, serve};
 pub use files::Files;

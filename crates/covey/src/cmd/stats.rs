@@ -5,10 +5,12 @@ mod interval;
 pub use interval::buckets;
 
 use super::Context;
+use super::mounted::is_on_mount;
 use crate::config::Config;
 use crate::error::{Cannot, Error, Result};
 use crate::output::{quote, write_out};
 use covey_ninep::tree::Errno;
+use rustix::fs::getxattr;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,18 +22,23 @@ use std::time::Duration;
 /// clients are per interval. Latencies are the server's own, from the request's arrival to its
 /// answer; p50 and p99, and with --watch the maximum, are accurate within a fifth.
 ///
+/// With a path on a mount of this machine the mount tells what you have asked it for since it was
+/// mounted, which needs no key: requests of FUSE, and how long until their answers. Nobody sees what
+/// others asked.
+///
 /// EXAMPLES
 ///
 ///     covey stats
 ///     covey stats --watch io1
+///     covey stats /mnt/covey                      your own requests through this mount
 ///     covey stats --slow                          the last slow requests of each node
 ///     covey stats --set 'slow 100'                /slow keeps requests of 100 ms and more
 ///     covey --json stats | jq '.meta'
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// Only these nodes
-    #[arg(value_name = "NODE")]
+    /// Only these nodes, or mounts of this machine by a path with a slash, or `.`
+    #[arg(value_name = "NODE|PATH")]
     nodes: Vec<String>,
     /// Show what happens in each interval, until interrupted
     #[arg(long, conflicts_with_all = ["slow", "set"])]
@@ -53,6 +60,9 @@ pub type Lines = BTreeMap<String, Map<String, Value>>;
 
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
+    if args.nodes.iter().any(|name| is_path(name)) {
+        return tell(&of_mounts(&args)?, context);
+    }
     let config = context.config()?;
     let names: Vec<String> = match args.nodes.is_empty() {
         // Only one server can do this.
@@ -79,6 +89,50 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     }
     tell(&parsed(&read(&config, &names, "stats").await?), context)
 }
+
+/// No node's name has a slash.
+fn is_path(name: &str) -> bool {
+    name.contains('/') || [".", ".."].contains(&name)
+}
+
+/// What this user has asked the mounts for at these paths.
+fn of_mounts(args: &Args) -> Result<Vec<(String, Lines)>> {
+    let node = args.nodes.iter().find(|name| !is_path(name));
+    let flags = [("--watch", args.watch), ("--slow", args.slow), ("--set", args.set.is_some())];
+    let flag = flags.iter().find(|(_, is_given)| *is_given);
+    if let Some(other) = node.map(String::as_str).or(flag.map(|(flag, _)| *flag)) {
+        let path = &args.nodes[0];
+        let what =
+            format!("cannot show {path} together with {other}: a mount tells its counts alone");
+        return Err(Error::user(what).hint("ask for nodes and for mounts one after the other"));
+    }
+    args.nodes.iter().map(|path| Ok((path.clone(), parse(&of_mount(path)?)))).collect()
+}
+
+fn of_mount(path: &str) -> Result<String> {
+    let what = || format!("show what was asked at {}", quote::text(path));
+    if !is_on_mount(path.as_ref()).cannot(what)? {
+        let not = format!("cannot {}: it is not on a mount of Covey", what());
+        return Err(Error::user(not).hint("`covey stats` without a path shows the servers"));
+    }
+    let mut text = vec![0; TEXT_BYTES_MAX];
+    match getxattr(path, covey_mount::STATS, &mut text[..]) {
+        Ok(length) => {
+            text.truncate(length);
+            Ok(String::from_utf8_lossy(&text).into_owned())
+        }
+        Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP) => {
+            let not = format!("cannot {}: the mount does not count", what());
+            Err(Error::work(not).hint(
+                "only mounts of the file system do, since they were upgraded and mounted anew",
+            ))
+        }
+        Err(error) => Err(error).cannot(what),
+    }
+}
+
+/// The longest value that Linux takes of an attribute.
+const TEXT_BYTES_MAX: usize = 64 << 10;
 
 /// Whether a command is for the metadata server alone.
 fn is_for_meta(command: &str) -> bool {

@@ -2,6 +2,7 @@
 
 use crate::support::command::{STRANGER, as_stranger};
 use crate::support::{Cluster, Finished, run};
+use rustix::fs::XattrFlags;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -109,6 +110,37 @@ fn a_user_sets_the_consistency_of_what_is_his() {
     site.covey(&["consistency", "set", "strict", &roots])
         .says(&["cannot set the consistency mode", "permission denied"]);
     assert_eq!(site.done(&["consistency", &roots]), format!("{roots}: mount\n"));
+}
+
+#[test]
+fn a_mount_tells_a_user_what_that_user_asked() {
+    let Some(site) = Site::up() else { return };
+    let home = text(&site.home);
+    // As root: nobody else's business.
+    fs::write(site.home.join("roots"), [7; 100]).unwrap();
+    site.done(&["ls", &home]);
+    let told = site.done(&["--json", "stats", &home]);
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let mine = &told[&home];
+    assert!(mine["op lookup"]["count"].as_u64() > Some(0), "{told}");
+    assert!(mine["op lookup"]["max_us"].as_f64() > Some(0.0), "{told}");
+    assert_eq!(mine["op write"], serde_json::Value::Null, "{told}");
+    let mut roots = crate::support::covey();
+    let roots = run({
+        roots.args(["--json", "stats", &home]);
+        roots
+    });
+    let roots: serde_json::Value = serde_json::from_str(&roots.stdout).unwrap();
+    let (written, created) = (&roots[&home]["op write"], &roots[&home]["op create"]);
+    assert_eq!((&written["bytes"], &created["count"]), (&100.into(), &1.into()), "{roots}");
+    let table = site.done(&["stats", &home]);
+    assert!(table.contains("MEAN us") && table.contains("op lookup"), "{table}");
+    // It is told, not kept.
+    let set = rustix::fs::setxattr(&site.home, "user.covey.stats", b"x", XattrFlags::empty());
+    assert_eq!(set, Err(rustix::io::Errno::PERM));
+    site.covey(&["stats", "/tmp"]).says(&["it is not on a mount of Covey"]);
+    site.covey(&["stats", &home, "--slow"]).says(&["cannot show", "--slow"]);
+    site.covey(&["stats", &home, "io1"]).says(&["cannot show", "io1"]);
 }
 
 #[test]

@@ -2,11 +2,13 @@
 //!
 //! One of them is not kept as such: a file's own consistency mode can be seen and set as
 //! `user.covey.consistency`, by the owner of the file, who need not know of the cluster. Lists
-//! leave it out, so that a copy of all attributes does not carry it to other files.
+//! leave it out, so that a copy of all attributes does not carry it to other files. Another is made when it is read:
+//! `user.covey.stats`, what its reader has asked of the mount ([`counts`](crate::counts)).
 
 use super::{Result, Session};
 use crate::abi::reply::{GetxattrOut, encode};
 use crate::abi::{Header, Pad, Text};
+use crate::counts::STATS;
 use crate::files::Files;
 use crate::transport::Answer;
 use covey_ninep::tree::Errno;
@@ -22,6 +24,9 @@ impl<F: Files> Session<F> {
             let own = self.files.stat(header.nodeid).await?.inode.consistency();
             let own = own.ok_or(Errno::ENODATA)?;
             return sized(Bytes::from_static(own.name().as_bytes()), size);
+        }
+        if name.as_bytes() == STATS.as_bytes() {
+            return sized(self.counts.of(header.uid).into(), size);
         }
         let id = header.nodeid;
         let reading = async |who: &Caller| self.files.getxattr(who, id, &name).await;
@@ -54,7 +59,7 @@ impl<F: Files> Session<F> {
             let what = format!("a SETXATTR of {size} bytes carries {}", value.len());
             return Err(Errno::because(Errno::EIO, what));
         }
-        let name = supported(Text(rest.into()))?;
+        let name = settable(Text(rest.into()))?;
         if name.as_bytes() == CONSISTENCY.as_bytes() {
             let mode = std::str::from_utf8(&value).ok().and_then(Consistency::from_name);
             return self.set_consistency(header, Some(mode.ok_or(Errno::EINVAL)?), flags).await;
@@ -67,7 +72,7 @@ impl<F: Files> Session<F> {
     }
 
     pub(super) async fn removexattr(&self, header: &Header, name: Text) -> Result<Answer> {
-        let name = supported(name)?;
+        let name = settable(name)?;
         if name.as_bytes() == CONSISTENCY.as_bytes() {
             return self.set_consistency(header, None, xattr::REPLACE).await;
         }
@@ -116,4 +121,10 @@ fn supported(name: Text) -> Result<Name> {
     let is_ours = [&b"user."[..], b"trusted.", b"security."].iter().any(|p| bytes.starts_with(p));
     let is_kernels = [&b"security.capability"[..], b"security.ima", b"security.evm"];
     if is_ours && !is_kernels.contains(&bytes) { Ok(name.0) } else { Err(Errno::EOPNOTSUPP.into()) }
+}
+
+/// The same, if anybody may set it.
+fn settable(name: Text) -> Result<Name> {
+    let name = supported(name)?;
+    if name.as_bytes() == STATS.as_bytes() { Err(Errno::EPERM.into()) } else { Ok(name) }
 }
