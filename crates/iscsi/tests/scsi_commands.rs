@@ -461,16 +461,20 @@ fn a_sanitize_that_was_cut_off_has_failed() {
 
 #[test]
 fn a_registration_that_cannot_be_saved_is_none() {
-    let bench = Bench::new();
-    let one = bench.visitor(1);
-    // REGISTER with a key and APTPL.
-    let (cdb, mut list) = ([0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0], [0; 24]);
-    (list[15], list[20]) = (7, 1);
-    bench.store.fail_next(Failure::Full);
-    assert_eq!(bench.run(&one, &cdb, &list, 0).status, 2);
-    assert_eq!(bench.good(&one, &[0x5e, 0, 0, 0, 0, 0, 0, 0, 64, 0], &[], 64)[4..8], [0; 4]);
-    bench.good(&one, &cdb, &list, 0);
-    assert_eq!(bench.good(&one, &[0x5e, 0, 0, 0, 0, 0, 0, 0, 64, 0], &[], 64)[7], 8);
+    // Without APTPL, too: the store knows whether the unit is another node's by now.
+    for persists in [0, 1] {
+        let bench = Bench::new();
+        let one = bench.visitor(1);
+        // REGISTER with a key.
+        let (cdb, mut list) = ([0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0], [0; 24]);
+        (list[15], list[20]) = (7, persists);
+        bench.store.fail_next(Failure::Full);
+        assert_eq!(bench.run(&one, &cdb, &list, 0).status, 2);
+        assert_eq!(bench.good(&one, &[0x5e, 0, 0, 0, 0, 0, 0, 0, 64, 0], &[], 64)[4..8], [0; 4]);
+        bench.good(&one, &cdb, &list, 0);
+        assert_eq!(bench.good(&one, &[0x5e, 0, 0, 0, 0, 0, 0, 0, 64, 0], &[], 64)[7], 8);
+        assert_eq!(bench.store.saved().is_empty(), persists == 0);
+    }
 }
 
 #[test]

@@ -237,7 +237,8 @@ impl Volumes {
                 striped::check_free(&shared, &who, &path).await?;
             }
             let fs = own_session.await?;
-            let opened = StripedStore::open(fs.clone(), who.clone(), &path, runtime, by_force).await;
+            let opened =
+                StripedStore::open(fs.clone(), who.clone(), &path, runtime, by_force).await;
             if opened.is_err() {
                 fs.bye().await;
             }

@@ -3,6 +3,7 @@
 use super::record::Backing;
 use super::*;
 use covey_cluster::config::parse;
+use covey_iscsi::store::{Answer, Hold, Reply, Request};
 use tokio::task::LocalSet;
 
 const FILE: &str = r#"
@@ -98,6 +99,43 @@ fn a_node_that_takes_a_volume_takes_what_its_file_says() {
         let again = lab.node("gw2");
         again.find("disk").unwrap().record.borrow_mut().access.chap = None;
         assert_eq!(opened(&again, "disk").await.0.access.chap, None);
+    });
+}
+
+/// What it answers GOOD to is to be true at the node that has the volume now.
+#[test]
+fn a_store_that_was_taken_by_another_node_has_saved_nothing() {
+    with_lab(async |lab| {
+        let (first, second) = (lab.node("gw1"), lab.node("gw2"));
+        let fs = first.fs().await.unwrap();
+        let made = async move { striped::make(&fs, &own(), "/disk", 1 << 20).await };
+        first.within(made).await.unwrap();
+        let open = async |node: &Rc<Volumes>, by_force| {
+            let (fs, runtime) = (node.fs().await.unwrap(), node.runtime());
+            let opened = StripedStore::open(fs, own(), "/disk", runtime, by_force);
+            node.within(opened).await.unwrap()
+        };
+        let save = || Request::Save { state: "what is saved".into() };
+        let mine = open(&first, false).await;
+        let Answer::Later(saved) = mine.ask(save(), Hold::default()) else { panic!("it waits") };
+        assert_eq!(saved.await, Reply::Done);
+        let theirs = open(&second, true).await;
+        let (theirs, saved) = second
+            .within(async move {
+                let saved = theirs.saved().await?;
+                Ok((theirs, saved))
+            })
+            .await
+            .unwrap();
+        assert_eq!(saved, "what is saved");
+        let Answer::Later(saved) = mine.ask(save(), Hold::default()) else { panic!("it waits") };
+        tokio::select! {
+            biased;
+            () = mine.met_loss() => {}
+            reply = saved => panic!("{reply:?}, though the other node has it"),
+        }
+        let Answer::Later(saved) = theirs.ask(save(), Hold::default()) else { panic!("it waits") };
+        assert_eq!(saved.await, Reply::Done);
     });
 }
 
