@@ -305,9 +305,10 @@ impl<D: Device> Target<D> {
         self.order(&Order::AskLogout(seconds));
     }
 
-    /// Ends all connections. What has no answer yet gets none: initiators send it again where they log in next.
+    /// Ends all sessions. What has no answer yet gets none, nor does what still comes on their connections: initiators send it
+    /// again where they log in next.
     pub fn disconnect(&self, why: &'static str) {
-        self.order(&Order::Close(why));
+        self.sessions().iter().for_each(|session| session.close(why));
     }
 
     fn order(&self, order: &Order) {

@@ -276,3 +276,45 @@ fn the_data_of_an_aborted_write_counts_until_its_store_has_let_go() {
     line.poll();
     assert_eq!(line.data(itt).1, 0);
 }
+
+/// The unit goes to another node: that it is not here any more must not be heard as that there is none.
+#[test]
+fn a_session_that_is_ended_answers_nothing_more() {
+    const LOGICAL_UNIT: u64 = 1 << 48;
+    let toy = Toy::new(64);
+    let portal = portal(&toy);
+    let ended = |act: &dyn Fn(&mut Line)| {
+        toy.state.lock().unwrap().is_slow = true;
+        let mut line = Line::logged_in(&portal, &[]);
+        let asked = line.write(0, &[1; BLOCK], BLOCK);
+        target(&portal).disconnect("another node serves the volume");
+        toy.release();
+        toy.state.lock().unwrap().is_slow = false;
+        act(&mut line);
+        line.poll();
+        let answer = line.next().map(|pdu| pdu.header);
+        assert!(answer.is_none(), "{answer:?}, of {asked} or what came later");
+        assert!(line.end.take().unwrap().to_string().contains("another node"));
+    };
+    ended(&|_| {});
+    // A command that the device does not know, as none is known where there is no unit.
+    ended(&|line| _ = line.command(flags::FINAL, cdb(0xff, 0, 0), 0, &[]));
+    ended(&|line| _ = line.write(1, &[2; BLOCK], BLOCK));
+    ended(&|line| _ = line.manage(LOGICAL_UNIT_RESET, 0, 0));
+    ended(&|line| {
+        let header = Header::TaskRequest {
+            function: 0x80 | LOGICAL_UNIT_RESET,
+            reserved: Default::default(),
+            lengths: Default::default(),
+            lun: LOGICAL_UNIT,
+            itt: 99,
+            referenced_itt: 0,
+            cmd_sn: line.cmd_sn,
+            exp_stat_sn: 0,
+            ref_cmd_sn: 0,
+            exp_data_sn: 0,
+            reserved_2: Default::default(),
+        };
+        line.send(&header, true, Default::default());
+    });
+}

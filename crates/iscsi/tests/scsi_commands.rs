@@ -3,7 +3,7 @@
 mod support;
 
 use covey_iscsi::scsi::{Config, Device, Function, Input, Step};
-use covey_iscsi::store::Failure;
+use covey_iscsi::store::{Failure, Request};
 use support::{Bench, command, config, nexus, sense, wait};
 
 #[test]
@@ -432,10 +432,76 @@ fn while_a_unit_is_sanitized_it_does_nothing_else() {
         panic!("then it is erased");
     };
     let reply = wait(bench.units.ask(&task, erase));
+    let Step::Store(flush) = bench.units.next(&mut task, Input::Stored(reply)) else {
+        panic!("what was erased is to stay so");
+    };
+    assert_eq!(flush, Request::Flush);
+    assert_eq!(bench.sense(&two, &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[], 512), (2, 0x041b));
+    let reply = wait(bench.units.ask(&task, flush));
     assert!(matches!(bench.units.next(&mut task, Input::Stored(reply)), Step::End(_)));
     drop(task);
+    assert_eq!(bench.store.log(), ["write", "flush", "save", "discard", "flush", "save"]);
     assert_eq!(bench.good(&two, &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[], 512)[..], [0; 512]);
     assert_eq!(bench.store.saved(), "");
+}
+
+/// With IMMED nobody waits for it; it is over when what was erased is on stable storage, and not before.
+#[test]
+fn a_sanitize_that_nobody_waits_for_ends_on_stable_storage() {
+    let read = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+    for fails in [false, true] {
+        let bench = Bench::new();
+        let one = bench.visitor(1);
+        bench.store.state.lock().unwrap().works_on = Some(Vec::new());
+        bench.good(&one, &[0x48, 0x82, 0, 0, 0, 0, 0, 0, 0, 0], &[], 0);
+        assert_eq!(bench.store.log(), ["flush", "save"]);
+        assert_eq!(bench.sense(&one, &read, &[], 512), (2, 0x041b));
+        if fails {
+            bench.store.fail_next(Failure::Write);
+        }
+        let erased = bench.store.state.lock().unwrap().works_on.take();
+        drop(erased);
+        if fails {
+            assert!(bench.store.log().is_empty());
+            assert_eq!(bench.sense(&one, &read, &[], 512), (3, 0x3103));
+            let bench = bench.restart();
+            assert_eq!(bench.sense(&nexus(1), &[0; 6], &[], 0), (6, 0x2900));
+            assert_eq!(bench.sense(&nexus(1), &read, &[], 512), (3, 0x3103));
+        } else {
+            assert_eq!(bench.store.log(), ["flush", "save"]);
+            bench.good(&one, &read, &[], 512);
+            assert_eq!(bench.store.saved(), "");
+        }
+    }
+}
+
+/// It is answered, and not with GOOD.
+#[test]
+fn a_sanitize_that_does_not_reach_stable_storage_has_failed() {
+    let bench = Bench::new();
+    let one = bench.visitor(1);
+    let cdb = [0x48, 2, 0, 0, 0, 0, 0, 0, 0, 0];
+    let (mut task, mut step) = bench.units.start(0, &one, command(&cdb, 0, 0));
+    let mut has_erased = false;
+    let completion = loop {
+        let request = match step {
+            Step::Store(request) => request,
+            Step::End(completion) => break completion,
+            other => panic!("{other:?}"),
+        };
+        if has_erased {
+            bench.store.fail_next(Failure::Write);
+        }
+        has_erased |= matches!(request, Request::Discard { .. });
+        let reply = wait(bench.units.ask(&task, request));
+        step = bench.units.next(&mut task, Input::Stored(reply));
+    };
+    drop(task);
+    assert_eq!((completion.status, sense(&completion)), (2, (3, 0x0c00)));
+    let bench = bench.restart();
+    let read = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+    assert_eq!(bench.sense(&nexus(1), &[0; 6], &[], 0), (6, 0x2900));
+    assert_eq!(bench.sense(&nexus(1), &read, &[], 512), (3, 0x3103));
 }
 
 /// Whoever had data destroyed must not be told that it is well when the process ended on the way.
@@ -461,16 +527,20 @@ fn a_sanitize_that_was_cut_off_has_failed() {
 
 #[test]
 fn a_registration_that_cannot_be_saved_is_none() {
-    let bench = Bench::new();
-    let one = bench.visitor(1);
-    // REGISTER with a key and APTPL.
-    let (cdb, mut list) = ([0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0], [0; 24]);
-    (list[15], list[20]) = (7, 1);
-    bench.store.fail_next(Failure::Full);
-    assert_eq!(bench.run(&one, &cdb, &list, 0).status, 2);
-    assert_eq!(bench.good(&one, &[0x5e, 0, 0, 0, 0, 0, 0, 0, 64, 0], &[], 64)[4..8], [0; 4]);
-    bench.good(&one, &cdb, &list, 0);
-    assert_eq!(bench.good(&one, &[0x5e, 0, 0, 0, 0, 0, 0, 0, 64, 0], &[], 64)[7], 8);
+    // Without APTPL, too: the store knows whether the unit is another node's by now.
+    for persists in [0, 1] {
+        let bench = Bench::new();
+        let one = bench.visitor(1);
+        // REGISTER with a key.
+        let (cdb, mut list) = ([0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0], [0; 24]);
+        (list[15], list[20]) = (7, persists);
+        bench.store.fail_next(Failure::Full);
+        assert_eq!(bench.run(&one, &cdb, &list, 0).status, 2);
+        assert_eq!(bench.good(&one, &[0x5e, 0, 0, 0, 0, 0, 0, 0, 64, 0], &[], 64)[4..8], [0; 4]);
+        bench.good(&one, &cdb, &list, 0);
+        assert_eq!(bench.good(&one, &[0x5e, 0, 0, 0, 0, 0, 0, 0, 64, 0], &[], 64)[7], 8);
+        assert_eq!(bench.store.saved().is_empty(), persists == 0);
+    }
 }
 
 #[test]

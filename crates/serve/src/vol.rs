@@ -23,6 +23,8 @@ mod standby;
 mod store;
 mod striped;
 #[cfg(test)]
+mod striped_tests;
+#[cfg(test)]
 mod sync_tests;
 mod syncs;
 
@@ -87,6 +89,8 @@ struct Volume {
     stands_by: Cell<bool>,
     /// Whether it is known that no earlier process of this node holds its file.
     has_no_past: Cell<bool>,
+    /// Its owner has just said at this node what it is, and it has not been open yet.
+    is_new: Cell<bool>,
     /// What was heard of that node.
     heard: RefCell<standby::Heard>,
     /// How often this one has said that it lives.
@@ -203,7 +207,8 @@ impl Volumes {
         let target = target_of(&self.iqn(name), name, units, &record.access);
         let opened = RefCell::new(Err(why.to_owned()));
         let (record, stands_by) = (RefCell::new(record), Cell::new(false));
-        let (turn, has_no_past, heard, beat, telling, changing, forgets) = Default::default();
+        let (turn, has_no_past, is_new, heard) = Default::default();
+        let (beat, telling, changing, forgets) = Default::default();
         Rc::new(Volume {
             turn,
             record,
@@ -211,6 +216,7 @@ impl Volumes {
             target,
             stands_by,
             has_no_past,
+            is_new,
             heard,
             beat,
             telling,

@@ -82,17 +82,16 @@ pub(super) async fn reserve_out(call: &Call) -> Outcome {
     let before = call.unit.lock().reservations.clone();
     let gone = change(call, &list)?;
     let after = call.unit.lock().reservations.clone();
-    if before.persist || after.persist {
-        // One at a time: each saves what is true then.
-        call.claim(SAVING, Access::Exclusive);
-        if let Err(sense) = call.ask(save()).await {
-            // What is refused has not happened, unless somebody has changed something since.
-            let all = &mut call.unit.lock().reservations;
-            if *all == after {
-                *all = before;
-            }
-            return Err(sense.into());
+    // One at a time: each saves what is true then. Where nothing is to last the store is asked, too: it knows whether another
+    // node has the unit by now, at which none of this would be true.
+    call.claim(SAVING, Access::Exclusive);
+    if let Err(sense) = call.ask(save()).await {
+        // What is refused has not happened, unless somebody has changed something since.
+        let all = &mut call.unit.lock().reservations;
+        if *all == after {
+            *all = before;
         }
+        return Err(sense.into());
     }
     if call.field(1, 1) & 0x1f == 0x05 {
         call.abort(gone).await;

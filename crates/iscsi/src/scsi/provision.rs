@@ -205,7 +205,10 @@ pub(super) async fn sanitize(call: &Call) -> Outcome {
         return Err(SANITIZING.into());
     }
     let unit = call.unit.clone();
-    call.claim_with(0..u64::MAX, Access::Exclusive, |claim| Arc::new(Sanitizing::new(unit, claim)));
+    let mut sanitizing = None;
+    call.claim_with(0..u64::MAX, Access::Exclusive, |claim| {
+        sanitizing.insert(Arc::new(Sanitizing::new(unit, claim))).clone()
+    });
     let range = 0..call.unit.blocks() * call.unit.block_bytes();
     let request = match pattern {
         Some(pattern) => Request::Fill { range, pattern },
@@ -213,18 +216,24 @@ pub(super) async fn sanitize(call: &Call) -> Outcome {
     };
     // Everything else has left the medium when this is answered. That it did not get there is a failure of the sanitizing,
     // also where the store has told of it before: one that failed is not undone by trying again.
-    if let Err(sense) = call.ask(Request::Flush).await {
-        call.hold().fail(Failure::Write);
-        return Err(sense.into());
-    }
+    must(call, Request::Flush).await?;
     // A restart on the way must not look as if it had been done.
     call.ask(save()).await?;
     if call.bit(1, 0x80) {
+        // When the store lets go of what it holds, that is brought to stable storage.
         drop(call.unit.ask(request, call.hold()));
-    } else {
-        call.ask(request).await?;
+        return Good::took(length);
     }
+    must(call, request).await?;
+    must(call, Request::Flush).await?;
+    sanitizing.iter().for_each(|sanitizing| sanitizing.synced());
     Good::took(length)
+}
+
+/// Asks the store for a part of a sanitizing, which has failed where this does.
+async fn must(call: &Call, request: Request) -> Result<(), Sense> {
+    let asked = call.ask(request).await;
+    asked.map(drop).inspect_err(|_| call.hold().fail(Failure::Write))
 }
 
 async fn overwrite_pattern(call: &Call, length: u64) -> Result<Bytes, Sense> {

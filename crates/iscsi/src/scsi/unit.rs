@@ -479,11 +479,33 @@ pub(super) struct Sanitizing {
     unit: Arc<Unit>,
     /// No other command is on the medium meanwhile.
     claim: Arc<Claim>,
+    /// The store's losses when it began.
+    losses: u64,
+    /// Whether what was done to the medium is on stable storage.
+    is_synced: AtomicBool,
 }
 
 impl Sanitizing {
     pub(super) fn new(unit: Arc<Unit>, claim: Arc<Claim>) -> Sanitizing {
-        Sanitizing { unit, claim }
+        let losses = unit.losses();
+        Sanitizing { unit, claim, losses, is_synced: AtomicBool::new(false) }
+    }
+
+    /// All of it is done, and on stable storage.
+    pub(super) fn synced(&self) {
+        self.is_synced.store(true, Ordering::Release);
+    }
+
+    /// The store has done its work: what that was is brought to stable storage, and then the sanitizing is over. Nobody waits
+    /// for that.
+    fn sync(&self) {
+        let Sanitizing { unit, claim, losses, .. } = self;
+        let (unit, claim, is_synced) = (unit.clone(), claim.clone(), AtomicBool::new(true));
+        let hold = Hold::new(Arc::new(Sanitizing { unit, claim, losses: *losses, is_synced }));
+        let answer = self.unit.ask(Request::Flush, hold.clone());
+        if let Answer::Now(Reply::Failed(failure)) = answer {
+            hold.fail(failure);
+        }
     }
 }
 
@@ -495,13 +517,19 @@ impl Held for Sanitizing {
 
 impl Drop for Sanitizing {
     fn drop(&mut self) {
-        let mut state = self.unit.lock();
-        if state.sanitize == Sanitize::Running {
-            state.sanitize = Sanitize::No;
-            drop(state);
-            // It is begun, and nobody waits for it: if it is lost the unit says that it was not sanitized.
-            drop(self.unit.ask(save(), Hold::new(self.claim.clone())));
+        if self.unit.lock().sanitize != Sanitize::Running {
+            return;
         }
+        if !self.is_synced.load(Ordering::Acquire) {
+            return self.sync();
+        }
+        if self.unit.losses() != self.losses {
+            // Another sync met it, and this one had nothing left to say.
+            return self.failed(Failure::Write);
+        }
+        self.unit.lock().sanitize = Sanitize::No;
+        // It is begun, and nobody waits for it: if it is lost the unit says that it was not sanitized.
+        drop(self.unit.ask(save(), Hold::new(self.claim.clone())));
     }
 }
 

@@ -190,6 +190,9 @@ impl<D: Device> FullFeature<D> {
 
     /// Executes a command.
     fn execute(&mut self, now: Instant, wire: &mut Wire, pdu: Pdu) -> Result<(), Blame> {
+        if !self.link.session.has(self.link.cid, self.link.serial) {
+            return Ok(());
+        }
         match pdu.header.as_ref().expect("a command has a number") {
             Header::ScsiCommand { .. } => {
                 if let Err(reason) = self.tasks.command(&self.link, wire, &pdu) {

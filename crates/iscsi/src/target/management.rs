@@ -190,6 +190,9 @@ fn abort_nexuses<D: Device>(link: &Link<D>, itt: u32, lun: u64, nexuses: &[u64])
 }
 
 fn put_response<D: Device>(link: &Link<D>, wire: &mut Wire, itt: u32, response: u8) {
+    if !link.session.has(link.cid, link.serial) {
+        return;
+    }
     let window = link.session.window();
     wire.put(&Header::TaskResponse {
         flags: flags::FINAL,

@@ -202,7 +202,7 @@ impl<D: Device> Session<D> {
         }
     }
 
-    /// The session is replaced or ended: its connections end, and none can join any more.
+    /// The session is replaced or ended: its connections end and answer nothing more, and none can join any more.
     pub(super) fn close(&self, why: &'static str) {
         self.state().is_over = true;
         self.order(Order::Close(why));
@@ -276,6 +276,11 @@ impl<D: Device> Session<D> {
         Some((mail.order.take(), std::mem::take(&mut mail.has_aborted)))
     }
 
+    /// Whether a connection is its own still: what comes on another is not heard any more.
+    pub(super) fn has(&self, cid: u16, serial: u64) -> bool {
+        self.state().is_current(cid, serial)
+    }
+
     /// The window as it is now.
     pub(super) fn window(&self) -> Window {
         self.state().window()
@@ -339,7 +344,7 @@ impl<D: Device> Session<D> {
     pub(super) fn end(&self, itt: u32) -> (Window, bool) {
         let mut state = self.state();
         let entry = state.tasks.remove(&itt);
-        let is_answered = entry.is_some_and(|entry| !entry.is_aborted);
+        let is_answered = !state.is_over && entry.is_some_and(|entry| !entry.is_aborted);
         if let Some(entry) = entry {
             state.under_way -= u32::from(entry.cmd_sn.is_some());
             if entry.is_aborted {

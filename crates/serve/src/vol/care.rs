@@ -2,7 +2,8 @@
 //! the end.
 
 use super::file::{self, FileStore};
-use super::record::{Backing, Record};
+use super::record::Backing;
+use super::standby::Published;
 use super::store::{Counted, Counts};
 use super::striped::{self, StripedStore};
 use super::{Kept, Opened, Volume, Volumes, own};
@@ -124,12 +125,13 @@ impl Volumes {
 
     /// Opens a volume, or notes why it cannot be. Of one that another node serves it is known where that is.
     pub(super) async fn open(&self, name: &str, volume: &Volume) {
-        let record = volume.record.borrow().clone();
         let by_force = self.is_silent(volume).await || self.was_ours(volume).await;
-        let opened = self.opened(name, &record, by_force, volume.forgets.take()).await;
+        let opened = self.opened(name, volume, by_force, volume.forgets.take()).await;
+        let backing = volume.record.borrow().backing;
         match &opened {
             Ok(opened) => {
                 volume.has_no_past.set(true);
+                volume.is_new.set(false);
                 volume.stands_by.set(false);
                 volume.heard.borrow_mut().forget();
                 volume.target.device.insert(0, opened.unit.clone());
@@ -137,7 +139,7 @@ impl Volumes {
                 volume.target.set_away(false);
                 volume.target.set_elsewhere(None);
             }
-            Err(error) if error.code == Errno::EBUSY && record.backing == Backing::Striped => {
+            Err(error) if error.code == Errno::EBUSY && backing == Backing::Striped => {
                 self.stand_by(name, volume).await;
             }
             // It is tried again and again: what is known is not said again.
@@ -152,11 +154,12 @@ impl Volumes {
     async fn opened(
         &self,
         name: &str,
-        record: &Record,
+        volume: &Volume,
         by_force: bool,
         forgets: bool,
     ) -> Result<Opened> {
         let counts = Arc::new(Counts::default());
+        let record = volume.record.borrow().clone();
         let (kept, saved) = match record.backing {
             Backing::File | Backing::Device => {
                 let state = self.dir.join(format!("{name}.state"));
@@ -170,10 +173,17 @@ impl Volumes {
                 (Kept::File(Arc::new(Counted { store, counts: counts.clone() })), saved)
             }
             Backing::Striped => {
-                let (store, saved) = self.open_striped(name, &record.path, by_force).await?;
+                let (store, saved, published) =
+                    self.open_striped(name, &record.path, by_force).await?;
+                // Another node has served it since this one did, and may have changed what it is. That cannot go on now: the
+                // file is this node's.
+                if !volume.is_new.get() && published.node != self.node {
+                    self.take_record(name, volume, &published)?;
+                }
                 (Kept::Striped(Arc::new(Counted { store, counts: counts.clone() })), saved)
             }
         };
+        let record = volume.record.borrow().clone();
         let config = scsi::Config {
             name: name.to_owned(),
             serial: match &kept {
@@ -217,7 +227,7 @@ impl Volumes {
         name: &str,
         path: &str,
         by_force: bool,
-    ) -> Result<(StripedStore, String)> {
+    ) -> Result<(StripedStore, String, Published)> {
         let (shared, path, runtime) = (self.fs().await?, path.to_owned(), self.runtime());
         // A session of its own: when it is over the volume is lost, and nothing else.
         let own_session = self.connect(name);
@@ -227,13 +237,15 @@ impl Volumes {
                 striped::check_free(&shared, &who, &path).await?;
             }
             let fs = own_session.await?;
-            let opened = StripedStore::open(fs.clone(), who, &path, runtime, by_force).await;
+            let opened =
+                StripedStore::open(fs.clone(), who.clone(), &path, runtime, by_force).await;
             if opened.is_err() {
                 fs.bye().await;
             }
             let store = opened?;
             let saved = store.saved().await?;
-            Ok((store, saved))
+            let published = striped::published(&fs, &who, &path).await?;
+            Ok((store, saved, published))
         })
         .await
     }

@@ -2,7 +2,7 @@
 
 use super::file::{self, FileStore};
 use super::record::{Backing, Record, check_name, check_place, number};
-use super::standby::Served;
+use super::standby::{Served, merged};
 use super::{Access, Kept, Volume, Volumes, own, portals, striped};
 use covey_io::os::net::error_text;
 use covey_io::task;
@@ -93,14 +93,23 @@ impl Volumes {
         if self.volumes.borrow().contains_key(name) {
             return Ok(());
         }
-        let (name, mut record, _) = Record::of_words(&[name, "striped", path])?;
-        check_place(record.backing, &record.path)?;
-        record.serial = serial()?;
-        self.enter(name, record, true).await
+        let (name, own, _) = Record::of_words(&[name, "striped", path])?;
+        check_place(own.backing, &own.path)?;
+        // It may be free by now, and this node the first to have it.
+        let published = self.published(path.to_owned()).await?;
+        let Some(found) = published.record_of(&name)? else {
+            let why = format!(
+                "{path} does not say what volume {name} is; hint: where the file is to become a volume, `covey volume \
+                 create {name} --striped {path}` without --size takes it as it is"
+            );
+            return Err(Errno::because(Errno::ENODATA, why));
+        };
+        self.enter(name, merged(&own, found), true).await
     }
 
     async fn enter(self: &Rc<Self>, name: String, record: Record, may_wait: bool) -> Result<()> {
         let volume = self.closed(&name, record, "");
+        volume.is_new.set(!may_wait);
         let _its_turn = volume.turn.clone().lock_owned().await;
         // Somebody else may have been faster. From here to the entry nobody else runs.
         self.check_free_name(&name)?;

@@ -10,7 +10,7 @@ use super::striped::{self, StripedStore};
 use super::{Kept, Opened, Volume, Volumes, own};
 use covey_cluster::config::Address;
 use covey_iscsi::target::Elsewhere;
-use covey_ninep::tree::Result;
+use covey_ninep::tree::{Errno, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -92,6 +92,17 @@ impl Heard {
 }
 
 impl Published {
+    /// What it says that the volume is, if it does.
+    pub(super) fn record_of(&self, name: &str) -> Result<Option<Record>> {
+        let unreadable = |error: Errno| {
+            let why = format!(
+                "what its file says of volume {name} cannot be read: {error}; hint: a newer covey may have written it"
+            );
+            Errno::because(Errno::EINVAL, why)
+        };
+        Ok(record::parse(&self.record).map_err(unreadable)?.remove(name))
+    }
+
     /// Where initiators find the node that serves it.
     fn elsewhere(&self, own: &str) -> Option<Elsewhere> {
         let addresses = self.portals.get(&self.node).filter(|_| self.node != own)?;
@@ -153,7 +164,9 @@ impl Volumes {
                 return;
             }
         };
-        self.take_record(name, volume, &published);
+        if let Err(error) = self.take_record(name, volume, &published) {
+            tracing::debug!("volume {name}: {error}");
+        }
         take_portals(volume, &published);
         volume.heard.borrow_mut().note(&published.beat, Instant::now());
         let elsewhere = published.elsewhere(&self.node);
@@ -189,19 +202,23 @@ impl Volumes {
         published.node == self.node
     }
 
-    async fn published(&self, path: String) -> Result<Published> {
+    pub(super) async fn published(&self, path: String) -> Result<Published> {
         let (fs, who) = (self.fs().await?, own());
         self.within(async move { striped::published(&fs, &who, &path).await }).await
     }
 
     /// Who may use the volume is what its file says; addresses are the node's own.
-    fn take_record(&self, name: &str, volume: &Volume, published: &Published) {
-        let Ok(mut records) = record::parse(&published.record) else { return };
-        let Some(found) = records.remove(name) else { return };
+    pub(super) fn take_record(
+        &self,
+        name: &str,
+        volume: &Volume,
+        published: &Published,
+    ) -> Result<()> {
+        let Some(found) = published.record_of(name)? else { return Ok(()) };
         let before = volume.record.borrow().clone();
         let now = merged(&before, found);
         if now == before {
-            return;
+            return Ok(());
         }
         volume.target.set_access(super::portals::access_of(&now.access));
         volume.target.evict("its initiator is let in no more");
@@ -209,6 +226,7 @@ impl Volumes {
         if let Err(error) = self.save() {
             tracing::warn!("the list of volumes: {error}");
         }
+        Ok(())
     }
 
     /// Says with the volume's file what it is, who serves it and where.
@@ -293,7 +311,7 @@ impl Volumes {
 }
 
 /// A volume of this node by what its file says: where it is kept and served is for this node to say.
-fn merged(own: &Record, found: Record) -> Record {
+pub(super) fn merged(own: &Record, found: Record) -> Record {
     let Record { exports, path, backing, .. } = own.clone();
     Record { exports, path, backing, ..found }
 }

@@ -379,22 +379,14 @@ impl StripedStore {
     /// ESTALE where the file is another node's by now.
     pub async fn check_ours(&self) -> Result<()> {
         let _turn = self.shared.changing.read().await;
-        self.check_pinned().await
-    }
-
-    async fn check_pinned(&self) -> Result<()> {
-        if self.shared.file.is_taken().await? {
-            Err(Error::because(Errno::ESTALE, "another node serves this volume"))
-        } else {
-            Ok(())
-        }
+        self.shared.check_pinned().await
     }
 
     /// Makes it longer or shorter.
     pub async fn resize(&self, bytes: u64) -> Result<()> {
         let Shared { fs, who, id, token, changing, .. } = &*self.shared;
         let _alone = changing.write().await;
-        self.check_pinned().await?;
+        self.shared.check_pinned().await?;
         // To cut a file raises its epoch. It stays pinned: an epoch that another node has made is never this one's.
         let change = SetAttr { size: Some(bytes), ..SetAttr::default() };
         let changed = fs.setattr(who, *id, change).await?;
@@ -443,6 +435,14 @@ impl Shared {
     fn lose(&self) {
         self.lost.store(true, Ordering::Release);
         self.losing.notify_one();
+    }
+
+    async fn check_pinned(&self) -> Result<()> {
+        if self.file.is_taken().await? {
+            Err(Error::because(Errno::ESTALE, "another node serves this volume"))
+        } else {
+            Ok(())
+        }
     }
 
     async fn answer(&self, request: Request) -> Reply {
@@ -494,7 +494,9 @@ impl Shared {
             Request::Save { state } => {
                 let name = Name::from(self.saved.as_str());
                 self.fs.setxattr(&self.who, self.id, &name, state, 0).await?;
-                self.fs.sync(self.id).await
+                self.fs.sync(self.id).await?;
+                // The metadata server takes it of anybody. A node that takes the file later reads it.
+                self.check_pinned().await
             }
             _ => Err(Errno::EOPNOTSUPP.into()),
         }

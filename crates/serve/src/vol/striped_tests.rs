@@ -1,0 +1,174 @@
+//! Striped volumes of several nodes on a metadata server of their own: what a node knows of one when it takes it.
+
+use super::record::Backing;
+use super::*;
+use covey_cluster::config::parse;
+use covey_iscsi::store::{Answer, Hold, Reply, Request};
+use tokio::task::LocalSet;
+
+const FILE: &str = r#"
+version = 1
+[cluster]
+name = "c"
+id = "00000000000000000000000000000000"
+[[node]]
+name = "meta"
+roles = ["meta", "data"]
+listen = ["unix!DIR/meta"]
+store = "DIR/meta.d"
+[[node]]
+name = "gw1"
+roles = ["launch"]
+listen = ["unix!DIR/gw1"]
+store = "DIR/gw1.d"
+[[node]]
+name = "gw2"
+roles = ["launch"]
+listen = ["unix!DIR/gw2"]
+store = "DIR/gw2.d"
+"#;
+
+/// A metadata server that has the data, too; and nodes of which only the volumes are there.
+struct Lab {
+    dir: tempfile::TempDir,
+    config: Arc<Config>,
+}
+
+impl Lab {
+    /// The volumes of a node, as it finds them when it begins. None is open.
+    fn node(&self, name: &str) -> Rc<Volumes> {
+        let dir = self.dir.path().join(format!("{name}.volumes"));
+        Volumes::load(self.config.clone(), name, &dir, None, TargetPorts::default()).unwrap()
+    }
+}
+
+fn with_lab(test: impl AsyncFnOnce(Lab)) {
+    let dir = tempfile::tempdir().unwrap();
+    let text = FILE.replace("DIR", &dir.path().display().to_string());
+    let config = Arc::new(parse(&text, Path::new("test")).unwrap());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, async {
+        crate::node::init(&config, "meta").await.unwrap();
+        let own = config.clone();
+        let serving = tokio::task::spawn_local(async move {
+            crate::node::serve(&own, "meta", None, |_| {}).await
+        });
+        test(Lab { dir, config }).await;
+        assert!(!serving.is_finished());
+        serving.abort();
+    });
+}
+
+async fn run(volumes: &Rc<Volumes>, line: &str) -> Result<()> {
+    let words = line.split(' ').map(str::to_owned).collect();
+    volumes.clone().run_command(words).await
+}
+
+/// A look at a volume: what its record says, and the blocks of its unit if it is open.
+async fn opened(volumes: &Rc<Volumes>, name: &str) -> (Record, Option<u32>) {
+    let volume = volumes.find(name).unwrap();
+    volumes.open(name, &volume).await;
+    let blocks = volume.need().ok().map(|opened| opened.unit.config().block_bytes);
+    (volume.record.borrow().clone(), blocks)
+}
+
+/// Who may use it was changed while the node was away, and whoever changed that is gone when the node is back.
+#[test]
+fn a_node_that_takes_a_volume_takes_what_its_file_says() {
+    with_lab(async |lab| {
+        let (first, second) = (lab.node("gw1"), lab.node("gw2"));
+        run(&first, "create disk striped /disk size 1048576 block 4096").await.unwrap();
+        run(&first, "acl disk chap me the-first-secret").await.unwrap();
+        run(&second, "join disk /disk").await.unwrap();
+        assert!(second.find("disk").unwrap().stands_by.get());
+        drop(second);
+        run(&first, "acl disk chap me the-second-secret").await.unwrap();
+        first.end().await;
+        let second = lab.node("gw2");
+        let (record, blocks) = opened(&second, "disk").await;
+        assert_eq!(blocks, Some(4096));
+        let secret = Some(("me".to_owned(), "the-second-secret".to_owned()));
+        assert_eq!(record.access.chap, secret);
+        let published = second.published("/disk".to_owned()).await.unwrap();
+        assert_eq!(published.node, "gw2");
+        assert_eq!(published.record_of("disk").unwrap().unwrap().access.chap, secret);
+        let kept = std::fs::read_to_string(lab.dir.path().join("gw2.volumes").join(LIST)).unwrap();
+        assert!(kept.contains("the-second-secret"), "{kept}");
+        // Of what it served itself it knows best.
+        second.end().await;
+        let again = lab.node("gw2");
+        again.find("disk").unwrap().record.borrow_mut().access.chap = None;
+        assert_eq!(opened(&again, "disk").await.0.access.chap, None);
+    });
+}
+
+/// What it answers GOOD to is to be true at the node that has the volume now.
+#[test]
+fn a_store_that_was_taken_by_another_node_has_saved_nothing() {
+    with_lab(async |lab| {
+        let (first, second) = (lab.node("gw1"), lab.node("gw2"));
+        let fs = first.fs().await.unwrap();
+        let made = async move { striped::make(&fs, &own(), "/disk", 1 << 20).await };
+        first.within(made).await.unwrap();
+        let open = async |node: &Rc<Volumes>, by_force| {
+            let (fs, runtime) = (node.fs().await.unwrap(), node.runtime());
+            let opened = StripedStore::open(fs, own(), "/disk", runtime, by_force);
+            node.within(opened).await.unwrap()
+        };
+        let save = || Request::Save { state: "what is saved".into() };
+        let mine = open(&first, false).await;
+        let Answer::Later(saved) = mine.ask(save(), Hold::default()) else { panic!("it waits") };
+        assert_eq!(saved.await, Reply::Done);
+        let theirs = open(&second, true).await;
+        let (theirs, saved) = second
+            .within(async move {
+                let saved = theirs.saved().await?;
+                Ok((theirs, saved))
+            })
+            .await
+            .unwrap();
+        assert_eq!(saved, "what is saved");
+        let Answer::Later(saved) = mine.ask(save(), Hold::default()) else { panic!("it waits") };
+        tokio::select! {
+            biased;
+            () = mine.met_loss() => {}
+            reply = saved => panic!("{reply:?}, though the other node has it"),
+        }
+        let Answer::Later(saved) = theirs.ask(save(), Hold::default()) else { panic!("it waits") };
+        assert_eq!(saved.await, Reply::Done);
+    });
+}
+
+/// It has never had it, and nobody has it now.
+#[test]
+fn a_node_that_joins_a_free_volume_takes_what_its_file_says() {
+    with_lab(async |lab| {
+        let (first, second) = (lab.node("gw1"), lab.node("gw2"));
+        run(&first, "create disk striped /disk size 1048576 block 4096 read-only").await.unwrap();
+        run(&first, "acl disk chap me the-first-secret").await.unwrap();
+        first.end().await;
+        run(&second, "join disk /disk").await.unwrap();
+        let volume = second.find("disk").unwrap();
+        let config = volume.need().unwrap().unit.config().clone();
+        assert_eq!((config.block_bytes, config.read_only), (4096, true));
+        let record = volume.record.borrow().clone();
+        assert_eq!((record.backing, record.access.chap.is_some()), (Backing::Striped, true));
+    });
+}
+
+/// Nobody knows whose it may be, or how large its blocks are.
+#[test]
+fn a_file_that_says_nothing_of_a_volume_is_not_joined() {
+    with_lab(async |lab| {
+        let node = lab.node("gw1");
+        let fs = node.fs().await.unwrap();
+        let made = async move { striped::make(&fs, &own(), "/plain", 1 << 20).await };
+        node.within(made).await.unwrap();
+        let refused = run(&node, "join plain /plain").await.unwrap_err();
+        assert!(refused.to_string().contains("create plain --striped /plain"), "{refused}");
+        assert!(node.find("plain").is_err());
+        // As it is told to.
+        run(&node, "create plain striped /plain block 4096").await.unwrap();
+        assert_eq!(node.find("plain").unwrap().record.borrow().block_bytes, 4096);
+    });
+}
