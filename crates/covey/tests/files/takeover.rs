@@ -307,7 +307,7 @@ fn programs_notice_nothing_of_several_takeovers() {
 }
 
 #[test]
-fn programs_notice_nothing_where_new_files_are_told_late() {
+fn programs_notice_nothing_where_new_files_are_told_at_once() {
     nobody_notices(&["--no-delegations", "--threads", "2"], &[&[], &[], &[]]);
 }
 
