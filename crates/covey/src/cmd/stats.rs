@@ -38,7 +38,7 @@ use std::time::Duration;
 #[command(verbatim_doc_comment)]
 pub struct Args {
     /// Only these nodes, or mounts of this machine by a path with a slash, or `.`
-    #[arg(value_name = "NODE|PATH")]
+    #[arg(value_name = "NODE")]
     nodes: Vec<String>,
     /// Show what happens in each interval, until interrupted
     #[arg(long, conflicts_with_all = ["slow", "set"])]
