@@ -15,7 +15,10 @@ pub const FDS_MAX: usize = 72;
 pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+    // The space is rounded up, and one more might fit.
+    let is_too_many = fds.len() > FDS_MAX;
+    let mut passes = |fds| control.push(SendAncillaryMessage::ScmRights(fds));
+    if is_too_many || !fds.is_empty() && !passes(fds) {
         let what = format!("{} descriptors at once, limit is {FDS_MAX}", fds.len());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
