@@ -27,7 +27,7 @@ use std::time::Instant;
 /// EXAMPLES
 ///
 ///     covey cp -r /usr/share/doc :/doc       in
-///     covey cp -rp :/doc ./copy              out, with modes and times
+///     covey cp -rp :/doc ./copy              out, with modes, times and attributes
 ///     covey cp :/a :/b                       within
 ///     tar c dir | covey cp - :/dir.tar
 ///     covey cp :/dir.tar - | tar t
@@ -40,7 +40,7 @@ pub struct Args {
     /// Directories too, with everything in them
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
-    /// Keep modes and times, and as root owners
+    /// Keep modes, times, extended attributes and, below a directory, hard links; as root owners, too
     #[arg(short, long)]
     preserve: bool,
     /// Number of files copied at the same time

@@ -90,6 +90,65 @@ fn a_tree_goes_in_and_comes_out_the_same() {
 }
 
 #[test]
+fn attributes_and_names_of_one_file_are_kept() {
+    use rustix::fs::{XattrFlags, getxattr, setxattr};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let cluster = Cluster::up();
+    let tree = cluster.home.path("tree");
+    std::fs::create_dir_all(tree.join("d")).unwrap();
+    let names = ["d/first", "d/second", "third"].map(|name| tree.join(name));
+    std::fs::write(&names[0], pattern(3 << 20)).unwrap();
+    names[1..].iter().for_each(|name| std::fs::hard_link(&names[0], name).unwrap());
+    std::fs::write(tree.join("small"), "small").unwrap();
+    // Of a file that nobody may write to, of a directory, and an empty one.
+    for (name, attribute, value) in
+        [("small", "user.a", "1"), ("small", "user.empty", ""), ("d", "user.of", "directory")]
+    {
+        let set = setxattr(tree.join(name), attribute, value.as_bytes(), XattrFlags::empty());
+        set.expect("this machine's scratch space has attributes");
+    }
+    let read_only = std::fs::Permissions::from_mode(0o444);
+    std::fs::set_permissions(tree.join("small"), read_only).unwrap();
+
+    cluster.covey(["cp", "-rp", "tree", ":/in"]).ok();
+    cluster.covey(["cp", "-rp", ":/in", ":/t"]).ok();
+    std::fs::create_dir(cluster.home.path("out")).unwrap();
+    let out = cluster.home.path("out/t");
+    let check = || {
+        let value = |name: &str, attribute: &str| {
+            let mut value = [0; 100];
+            let length = getxattr(out.join(name), attribute, &mut value[..]).unwrap();
+            String::from_utf8(value[..length].to_vec()).unwrap()
+        };
+        assert_eq!(value("small", "user.a") + &value("small", "user.empty"), "1");
+        assert_eq!(value("d", "user.of"), "directory");
+        assert_eq!(out.join("small").metadata().unwrap().mode() & 0o7777, 0o444);
+        assert!(std::fs::read(out.join("third")).unwrap() == pattern(3 << 20));
+        let identity = |name: &str| out.join(name).metadata().unwrap().ino();
+        assert_eq!(identity("d/first"), identity("d/second"));
+        assert_eq!(identity("d/first"), identity("third"));
+        assert_eq!(out.join("third").metadata().unwrap().nlink(), 3);
+    };
+    cluster.covey(["cp", "-rp", ":/t", "out"]).ok();
+    check();
+    // Over what is there, where one of the names is a file of its own by now: on this side, then on the other.
+    for name in ["third", "d/first"] {
+        std::fs::remove_file(out.join(name)).unwrap();
+        std::fs::write(out.join(name), "other").unwrap();
+        cluster.covey(["cp", "-rp", ":/t", "out"]).ok();
+        check();
+        cluster.run(&["rm", &format!("/t/{name}")]).ok();
+        cluster.run(&["cp", "out/t/small", &format!(":/t/{name}")]).ok();
+        std::fs::create_dir_all(cluster.home.path("again")).unwrap();
+        let _ = std::fs::rename(&tree, cluster.home.path("again/t"));
+        cluster.covey(["cp", "-rp", "again/t", ":/"]).ok();
+        std::fs::remove_dir_all(&out).unwrap();
+        cluster.covey(["cp", "-rp", ":/t", "out"]).ok();
+        check();
+    }
+}
+
+#[test]
 fn what_fails_is_told_and_the_rest_is_copied() {
     let cluster = Cluster::up();
     std::fs::create_dir(cluster.home.path("tree")).unwrap();

@@ -2,9 +2,10 @@
 
 use crate::support::lab::Lab;
 use crate::support::{Finished, covey, is_root, run, skip};
-use std::fs;
+use rustix::fs::{XattrFlags, getxattr, setxattr};
+use std::fs::{self, Permissions};
 use std::net::ToSocketAddrs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -108,7 +109,8 @@ fn processes(dir: &Path) -> Vec<String> {
     lines.filter(|line| line.contains(&format!("{}/", dir.display()))).collect()
 }
 
-/// Files of all sizes that matter: none, with the metadata, on one server, striped; names with blanks; a link.
+/// Files of all sizes that matter: none, with the metadata, on one server, striped; names with blanks; links of both kinds;
+/// an attribute on a file that may not be written.
 fn make_tree(dir: &Path) {
     fs::create_dir_all(dir.join("sub dir/deep")).unwrap();
     for (name, bytes) in [
@@ -128,6 +130,20 @@ fn make_tree(dir: &Path) {
         fs::write(dir.join(name), content).unwrap();
     }
     symlink("sub dir/deep/one", dir.join("link")).unwrap();
+    fs::hard_link(dir.join("sub dir/deep/one"), dir.join("another name")).unwrap();
+    let marked = dir.join("a b");
+    setxattr(&marked, "user.origin", b"here", XattrFlags::empty()).unwrap();
+    fs::set_permissions(&marked, Permissions::from_mode(0o440)).unwrap();
+}
+
+/// What is marked, and what has two names.
+fn check_attributes(dir: &Path) {
+    let mut value = [0; 100];
+    let length = getxattr(dir.join("a b"), "user.origin", &mut value[..]).unwrap();
+    assert_eq!(&value[..length], b"here");
+    assert_eq!(dir.join("a b").metadata().unwrap().mode() & 0o7777, 0o440);
+    let inode = |name| dir.join(name).metadata().unwrap().ino();
+    assert_eq!(inode("another name"), inode("sub dir/deep/one"));
 }
 
 /// Whether each file that has its name is whole; with `all`, that none is missing.
@@ -145,6 +161,9 @@ fn check(found: &Path, wanted: &Path, all: bool) {
         }
     }
     if all {
+        if wanted.join("a b").exists() {
+            check_attributes(found);
+        }
         let count = |dir: &Path| fs::read_dir(dir).unwrap().count();
         assert_eq!(count(found), count(wanted), "{} has more", found.display());
     }

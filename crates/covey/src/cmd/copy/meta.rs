@@ -3,7 +3,7 @@
 use super::super::path::kind;
 use super::super::touch::{system_time, to_time};
 use covey_ninep::tree::{SetAttr, SetTime};
-use covey_stripe::ops::{Inode, Nanos, nanos_of, seconds_of};
+use covey_stripe::ops::{Id, Inode, Nanos, nanos_of, seconds_of};
 use covey_wire::Name;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
@@ -29,8 +29,14 @@ pub struct Meta {
     pub is_sparse: bool,
     /// A symbolic link's target.
     pub target: Name,
+    /// Names of it.
+    pub nlink: u64,
+    /// It has extended attributes, or may have.
+    pub has_attributes: bool,
     /// Device and inode of a local file.
     pub identity: Option<(u64, u64)>,
+    /// What it is in the file system.
+    pub id: Option<Id>,
 }
 
 impl Meta {
@@ -48,7 +54,10 @@ impl Meta {
             is_sparse: meta.blocks() * 512 < meta.size(),
             target: target
                 .map_or(Name::from(""), |target| Name::from(target.as_os_str().as_bytes())),
+            nlink: meta.nlink(),
+            has_attributes: true,
             identity: Some((meta.dev(), meta.ino())),
+            id: None,
         }
     }
 
@@ -63,7 +72,10 @@ impl Meta {
             mtime: inode.mtime,
             is_sparse: inode.sparse,
             target: inode.target.clone(),
+            nlink: inode.nlink.into(),
+            has_attributes: inode.has_xattrs,
             identity: None,
+            id: Some(inode.id),
         }
     }
 

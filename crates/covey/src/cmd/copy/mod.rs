@@ -8,8 +8,11 @@
 //! Local disks are used from the blocking pool only: a disk that stalls must not keep the
 //! connections from answering the servers.
 
+mod attributes;
 mod beside;
 mod data;
+mod entries;
+mod links;
 mod local;
 mod meta;
 mod stream;

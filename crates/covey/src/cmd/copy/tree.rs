@@ -2,8 +2,11 @@
 
 use super::super::path::{Follow, below, is_kind, kind, shown};
 use super::super::{Context, Session, path::Failures, show};
-use super::beside::{Beside, local_mkdir, local_symlink, make_writable};
+use super::attributes::{self, Attributes};
+use super::beside::Beside;
 use super::data::{Sink, Source, copy};
+use super::entries::Made;
+use super::links::Links;
 use super::meta::Meta;
 use super::{local, stream};
 use crate::error::{Cannot, Error, Result};
@@ -29,7 +32,7 @@ use std::sync::Arc;
 pub struct Options {
     /// Directories too.
     pub recursive: bool,
-    /// Modes, times and (as root) owners.
+    /// Modes, times, extended attributes, hard links below a directory, and (as root) owners.
     pub preserve: bool,
     /// Files at the same time.
     pub jobs: usize,
@@ -63,9 +66,9 @@ pub struct Job {
 
 /// A copy under way.
 pub struct Copier<'a> {
-    session: &'a Session,
+    pub(super) session: &'a Session,
     context: &'a Context,
-    options: Options,
+    pub(super) options: Options,
     /// Progress in bytes.
     pub bar: ProgressBar,
     /// Regular files and links done.
@@ -77,7 +80,11 @@ pub struct Copier<'a> {
     /// Jobs of which it is not known yet how much they are: while there are any, nobody knows a total.
     unseen: Cell<usize>,
     /// Directories that get their attributes when everything is in them.
-    unfinished: RefCell<Vec<(Made, Meta)>>,
+    pub(super) unfinished: RefCell<Vec<(Made, Meta, Attributes)>>,
+    /// Files with several names.
+    pub(super) links: RefCell<Links>,
+    /// Jobs that had to wait for another, and come again.
+    again: RefCell<Vec<Job>>,
     /// Directories of this machine whose names are to be made durable.
     renamed_in: RefCell<BTreeSet<PathBuf>>,
 }
@@ -88,13 +95,6 @@ enum Copied {
     Whole(u64),
     /// The file changed meanwhile, to this; nothing has its name.
     Changed(Box<Inode>),
-}
-
-/// A directory of ours.
-#[derive(Clone, Debug)]
-enum Made {
-    Local(PathBuf),
-    Covey { path: Vec<u8>, id: Id },
 }
 
 impl<'a> Copier<'a> {
@@ -117,6 +117,8 @@ impl<'a> Copier<'a> {
             bytes,
             unseen,
             unfinished: RefCell::default(),
+            links: RefCell::default(),
+            again: RefCell::default(),
             renamed_in: RefCell::default(),
         }
     }
@@ -137,6 +139,7 @@ impl<'a> Copier<'a> {
                 Ok(more) => ahead.extend(more),
                 Err(error) => self.bar.suspend(|| failures.tell(&error, self.context)),
             }
+            ahead.append(&mut self.again.borrow_mut());
         }
         // A directory that gets a mode without `r` could not be opened for that afterwards.
         if let Err(error) = self.sync_names().await {
@@ -144,8 +147,8 @@ impl<'a> Copier<'a> {
         }
         // What lies deeper was made later: finish it first.
         let unfinished = self.unfinished.take();
-        for (made, meta) in unfinished.into_iter().rev() {
-            if let Err(error) = self.finish_dir(&made, &meta).await {
+        for (made, meta, attributes) in unfinished.into_iter().rev() {
+            if let Err(error) = self.finish_dir(&made, &meta, attributes).await {
                 self.bar.suspend(|| failures.tell(&error, self.context));
             }
         }
@@ -161,7 +164,7 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    fn has_changed(&self, to: &Place) {
+    pub(super) fn has_changed(&self, to: &Place) {
         if let (Place::Local(path), Some(_)) = (to, &self.options.beside) {
             let dir = path.parent().unwrap_or(std::path::Path::new("/"));
             self.renamed_in.borrow_mut().insert(dir.to_path_buf());
@@ -186,7 +189,11 @@ impl<'a> Copier<'a> {
                     .hint("-r copies it with everything in it"));
             }
             kind::SYMLINK => self.symlink(&job, &meta).await?,
-            kind::FILE => self.file(&job, &meta).await?,
+            kind::FILE => {
+                if !self.file_or_link(&job, &meta).await? {
+                    return Ok(Vec::new());
+                }
+            }
             other => {
                 let what = show::kind_of_bits(other);
                 return Err(Error::work(format!("cannot copy {}: it is a {what}", job.from))
@@ -220,7 +227,13 @@ impl<'a> Copier<'a> {
         }
     }
 
-    async fn file(&self, job: &Job, meta: &Meta) -> Result<()> {
+    /// These are looked at once more.
+    pub(super) fn come_again(&self, jobs: Vec<Job>) {
+        self.unseen.set(self.unseen.get() + jobs.len());
+        self.again.borrow_mut().extend(jobs);
+    }
+
+    pub(super) async fn file(&self, job: &Job, meta: &Meta) -> Result<()> {
         self.bar.inc_length(meta.size);
         let bytes = match self.copied(job, meta).await? {
             Copied::Whole(bytes) => bytes,
@@ -277,6 +290,12 @@ impl<'a> Copier<'a> {
         meta: &Meta,
         small: Payload,
     ) -> Result<Copied> {
+        let attributes = match self.options.preserve {
+            true => attributes::of_file(self.session, source, meta).await?,
+            false => Attributes::new(),
+        };
+        // Whoever may not write to a file may not give it attributes either; its own mode comes last.
+        let mode = if attributes.is_empty() { mode } else { mode | 0o600 };
         let sink = self.sink(part.unwrap_or(job), mode, meta, small.clone()).await?;
         let bytes = match source {
             _ if !small.is_empty() => {
@@ -292,6 +311,7 @@ impl<'a> Copier<'a> {
         };
         sink.finish().await?;
         if self.options.preserve {
+            attributes::set(&sink, attributes).await?;
             self.preserve(&sink, meta).await?;
         }
         if let (Some(part), Sink::Local { file, .. }) = (part, &sink) {
@@ -419,171 +439,9 @@ impl<'a> Copier<'a> {
             }
         }
     }
-
-    async fn symlink(&self, job: &Job, meta: &Meta) -> Result<()> {
-        let what = || format!("make link {}", job.to);
-        match &job.to {
-            Place::Local(path) => {
-                let (path, meta, preserve) = (path.clone(), meta.clone(), self.options.preserve);
-                let tag = self.options.beside.as_ref().map(|beside| &beside.tag);
-                let part = tag.map(|tag| local::beside(&path, tag));
-                let make = move || {
-                    let made = part.as_ref().unwrap_or(&path);
-                    local_symlink(made, &meta.target)?;
-                    if preserve {
-                        meta.set_local_link(made, is_root())?;
-                    }
-                    part.as_ref().map_or(Ok(()), |part| std::fs::rename(part, &path))
-                };
-                local::blocking(make).await.cannot(what)?;
-                self.has_changed(&job.to);
-                Ok(())
-            }
-            Place::Covey { dir, name, .. } => {
-                let (fs, who) = (&self.session.fs, &self.session.who);
-                let mode = kind::SYMLINK | 0o777;
-                let made = match fs.make(who, *dir, name, mode, 0, meta.target.clone()).await {
-                    Err(error) if error.code() == Errno::EEXIST => {
-                        fs.unlink(who, *dir, name, Removal::File).await.cannot(what)?;
-                        fs.make(who, *dir, name, mode, 0, meta.target.clone()).await.cannot(what)?
-                    }
-                    other => other.cannot(what)?,
-                };
-                if self.options.preserve {
-                    let set = SetAttr { mode: None, ..meta.set_attr(is_root()) };
-                    fs.setattr(who, made.id, set).await.cannot(what)?;
-                }
-                Ok(())
-            }
-        }
-    }
-
-    async fn directory(&self, job: Job, meta: Meta) -> Result<Vec<Job>> {
-        let mode = if self.options.preserve {
-            meta.permissions()
-        } else {
-            meta.permissions() & !self.options.umask & 0o1777
-        };
-        // Until everything is in it, it must be ours to write.
-        let made = self.make_dir(&job.to, mode | 0o700).await?;
-        if self.options.preserve || mode & 0o700 != 0o700 {
-            self.unfinished
-                .borrow_mut()
-                .push((made.clone(), Meta { mode: kind::DIR | mode, ..meta }));
-        }
-        self.directories.set(self.directories.get() + 1);
-        let inner = self.inner(&job).await?;
-        // Jobs are taken from the end: the listing's own order is kept.
-        let job = |(name, from, inode): (Vec<u8>, Place, Option<Inode>)| {
-            let to = match &made {
-                Made::Local(dir) => Place::Local(dir.join(OsStr::from_bytes(&name))),
-                Made::Covey { path, id } => {
-                    Place::Covey { path: below(path, &name), dir: *id, name: name.into() }
-                }
-            };
-            Job { from, inode, follow: false, to }
-        };
-        Ok(inner.into_iter().rev().map(job).collect())
-    }
-
-    /// What a directory holds: name, place, inode.
-    async fn inner(&self, job: &Job) -> Result<Vec<(Vec<u8>, Place, Option<Inode>)>> {
-        match (&job.from, &job.inode) {
-            (Place::Local(dir), _) => {
-                let names = local::names(dir).await?.into_iter();
-                Ok(names
-                    .map(|name| (name.as_bytes().to_vec(), Place::Local(dir.join(&name)), None))
-                    .collect())
-            }
-            (Place::Covey { path, .. }, inode) => {
-                let id = match inode {
-                    Some(inode) => inode.id,
-                    None => self.session.find("list", path, Follow::Last).await?.id,
-                };
-                let entries =
-                    self.session.entries(id).await.cannot(|| format!("list {}", job.from))?;
-                let place = |(name, inode): (Name, Inode)| {
-                    let from = Place::Covey {
-                        path: below(path, name.as_bytes()),
-                        dir: id,
-                        name: name.clone(),
-                    };
-                    (name.as_bytes().to_vec(), from, Some(inode))
-                };
-                Ok(entries.into_iter().map(place).collect())
-            }
-        }
-    }
-
-    async fn make_dir(&self, to: &Place, mode: u32) -> Result<Made> {
-        let what = || format!("make directory {to}");
-        match to {
-            Place::Local(path) => {
-                let (dir, beside) = (path.clone(), self.options.beside.clone());
-                let make = move || {
-                    local_mkdir(&dir, mode)?;
-                    let Some(beside) = beside else { return Ok(()) };
-                    beside.check(&dir)?;
-                    make_writable(&dir)
-                };
-                local::blocking(make).await.cannot(what)?;
-                self.has_changed(to);
-                Ok(Made::Local(path.clone()))
-            }
-            Place::Covey { path, dir, name } => {
-                let (fs, who) = (&self.session.fs, &self.session.who);
-                // `.` stands for a path that names no entry, such as the root: it is there.
-                let made = match name.as_bytes() {
-                    b"." => Err(Errno::EEXIST.into()),
-                    _ => fs.make(who, *dir, name, kind::DIR | mode, 0, Name::from("")).await,
-                };
-                let id = match made {
-                    Ok(inode) => inode.id,
-                    Err(error) if error.code() == Errno::EEXIST => {
-                        let there = self.session.resolve(path, Follow::Last).await.cannot(what)?;
-                        if !is_kind(&there, kind::DIR) {
-                            return Err(Error::errno(what(), Errno::EEXIST.into()));
-                        }
-                        there.id
-                    }
-                    Err(error) => return Err(error).cannot(what),
-                };
-                Ok(Made::Covey { path: path.clone(), id })
-            }
-        }
-    }
-
-    async fn finish_dir(&self, made: &Made, meta: &Meta) -> Result<()> {
-        let is_root = is_root();
-        let preserve = self.options.preserve;
-        match made {
-            Made::Local(path) => {
-                let (dir, meta) = (path.clone(), meta.clone());
-                let set = move || {
-                    if preserve {
-                        meta.set_local(&std::fs::File::open(&dir)?, is_root)
-                    } else {
-                        std::fs::set_permissions(
-                            &dir,
-                            std::os::unix::fs::PermissionsExt::from_mode(meta.permissions()),
-                        )
-                    }
-                };
-                local::blocking(set)
-                    .await
-                    .cannot(|| format!("set the attributes of {}", path.display()))
-            }
-            Made::Covey { path, id } => {
-                let only_mode = SetAttr { mode: Some(meta.permissions()), ..SetAttr::default() };
-                let set = if preserve { meta.set_attr(is_root) } else { only_mode };
-                let done = self.session.fs.setattr(&self.session.who, *id, set).await;
-                done.map(|_| ()).cannot(|| format!("set the attributes of :{}", shown(path)))
-            }
-        }
-    }
 }
 
-fn is_root() -> bool {
+pub(super) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
