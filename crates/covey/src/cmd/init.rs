@@ -62,17 +62,21 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
 }
 
 /// Whether a node may run on this machine: one of its addresses is this machine's. What cannot be found
-/// out, because a name leads nowhere yet, is no reason to refuse it.
+/// out, because a name leads nowhere yet, is no reason to refuse it. Every machine has a place for a socket
+/// in the file system: it says nothing beside an address of the network.
 fn lives_here(node: &Node) -> bool {
-    node.listen.is_empty()
-        || node.listen.iter().any(|address| match address {
-            Address::Unix(_) => true,
-            _ if address.is_local() => true,
-            Address::Tcp { host, .. } => match (host.as_str(), 0).to_socket_addrs() {
-                Ok(mut found) => found.any(is_own),
-                Err(_) => true,
-            },
-        })
+    let mut of_network = node.listen.iter().filter_map(|address| match address {
+        Address::Tcp { host, .. } => Some(host),
+        _ => None,
+    });
+    let is_here = |host: &String| match (host.as_str(), 0).to_socket_addrs() {
+        Ok(mut found) => found.any(is_own),
+        Err(_) => true,
+    };
+    match of_network.next() {
+        None => true,
+        Some(first) => is_here(first) || of_network.any(is_here),
+    }
 }
 
 /// The kernel lets nobody listen at an address that another machine has.

@@ -410,20 +410,27 @@ async fn stay(cluster: &Cluster, config: &Config, context: &Context) -> Result<(
     }
 }
 
-/// The first node that died by itself; `None` when `covey down` took its pid file away.
+/// The first node that died by itself; `None` when `covey down` has taken the last one down.
 async fn first_death(cluster: &Cluster, config: &Config) -> Option<String> {
+    let process = |name: &str| Process::read(&cluster.pid_file(name));
     loop {
         tokio::time::sleep(Duration::from_millis(300)).await;
+        let mut are_left = false;
         for node in &config.nodes {
-            match Process::read(&cluster.pid_file(&node.name)) {
-                None => return None,
-                Some(process) if !process.is_alive() => {
-                    // `covey down` removes the pid file just after the end: give it the time.
-                    tokio::time::sleep(Duration::from_secs(1)).await;
-                    return cluster.pid_file(&node.name).exists().then(|| node.name.clone());
-                }
-                Some(_) => {}
+            // One that `covey down` has taken down by itself is no death, and the others go on.
+            let Some(now) = process(&node.name) else { continue };
+            are_left = true;
+            if now.is_alive() {
+                continue;
             }
+            // `covey down` removes the pid file just after the end: give it the time.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if process(&node.name).is_some_and(|now| !now.is_alive()) {
+                return Some(node.name.clone());
+            }
+        }
+        if !are_left {
+            return None;
         }
     }
 }

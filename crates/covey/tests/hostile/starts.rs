@@ -1,8 +1,11 @@
 //! Clusters that are made in the wrong place, or do not come up.
 
-use crate::support::{Cluster, covey, run};
+use crate::support::{Cluster, covey, run, until};
+use rustix::process::Signal;
 use std::fs;
 use std::net::TcpListener;
+use std::process::Stdio;
+use std::time::Duration;
 
 /// Ports of which the first is taken.
 fn taken() -> (TcpListener, String) {
@@ -38,6 +41,30 @@ fn an_up_that_fails_at_a_port_leaves_the_cluster_as_it_was() {
     assert!(cluster.covey(&["ls", "/"]).contains("kept"));
 }
 
+/// As the first process of a container it must not end before its servers.
+#[test]
+fn an_up_in_the_foreground_ends_when_the_last_node_is_down() {
+    let cluster = Cluster::planned();
+    let mut up = covey();
+    up.arg("up").arg("--dir").arg(&cluster.dir).args(["-n", "2", "--foreground"]);
+    let mut up = up.stdout(Stdio::null()).spawn().unwrap();
+    until("the cluster", || cluster.config().exists() && cluster.try_covey(&["ping"]).ok);
+    let down = |words: &[&str]| {
+        let mut command = covey();
+        command.arg("down").arg("--dir").arg(&cluster.dir).args(words);
+        let down = run(command);
+        assert!(down.ok, "{down}");
+    };
+    down(&["io1"]);
+    // It looks three times a second.
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(up.try_wait().unwrap().is_none(), "it has ended with the first node");
+    cluster.signal("io2", Signal::CONT);
+    cluster.signal("meta", Signal::CONT);
+    down(&[]);
+    assert!(up.wait().unwrap().success());
+}
+
 #[test]
 fn a_port_that_cannot_be_is_refused_before_a_cluster_is_made() {
     let cluster = Cluster::planned();
@@ -53,8 +80,9 @@ fn the_store_of_another_machines_node_is_not_formatted_here() {
     // 192.0.2.0/24 is for documentation: no machine has it.
     let text = fs::read_to_string(cluster.config()).unwrap();
     let listen = text.lines().find(|line| line.starts_with("listen")).unwrap();
+    // As `covey genconfig` writes it.
     let far = text
-        .replace(listen, "listen = [\"tcp!192.0.2.1!5640\"]")
+        .replace(listen, "listen = [\"unix!/run/covey/meta.sock\", \"tcp!192.0.2.1!5640\"]")
         .replace("[cluster]\n", "[cluster]\nkey_file = \"/nowhere/key\"\n")
         .replace(&cluster.store("meta").display().to_string(), &dir.display().to_string());
     fs::write(&file, far).unwrap();
