@@ -19,6 +19,7 @@ use clap::error::ErrorKind;
 use error::{Error, Kind};
 use output::Output;
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -79,12 +80,20 @@ fn run(arguments: cmd::Cli) -> error::Result<()> {
 /// Help and version are results; anything else was a wrong command, told in our own form.
 fn refuse(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        let _ = error.print();
-        return ExitCode::SUCCESS;
+        return match error.print() {
+            // Whoever has read enough has closed the pipe.
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                let what = format!("cannot write: {}", error::reason(&error));
+                let error = Error::work(what);
+                Output::default().tell(&error);
+                ExitCode::from(error.kind.exit_code())
+            }
+            _ => ExitCode::SUCCESS,
+        };
     }
     // `covey` alone: whoever types it wants to see what there is. A script is told by the exit code.
     if std::env::args_os().len() <= 1 {
-        eprint!("{}", error.render());
+        let _ = write!(std::io::stderr(), "{}", error.render());
         return ExitCode::from(Kind::User.exit_code());
     }
     let json = std::env::args_os().any(|argument| argument == "--json");
