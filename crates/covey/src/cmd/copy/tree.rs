@@ -1,6 +1,6 @@
 //! Trees: each job is one file, link or directory, and a directory makes the jobs of what it holds.
 
-use super::super::path::{Follow, below, is_kind, kind, shown};
+use super::super::path::{Follow, is_kind, kind, shown};
 use super::super::{Context, Session, path::Failures, show};
 use super::attributes::{self, Attributes};
 use super::beside::Beside;
@@ -12,7 +12,7 @@ use super::{local, stream};
 use crate::error::{Cannot, Error, Result};
 use crate::output::knows_total;
 use covey_io::os::file::DataFile;
-use covey_ninep::tree::{Errno, Removal, SetAttr};
+use covey_ninep::tree::{Errno, SetAttr};
 use covey_stripe::client::{Taken, access};
 use covey_stripe::ops::{Id, Inode};
 use covey_wire::Name;
@@ -21,8 +21,6 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use indicatif::ProgressBar;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -67,7 +65,7 @@ pub struct Job {
 /// A copy under way.
 pub struct Copier<'a> {
     pub(super) session: &'a Session,
-    context: &'a Context,
+    pub(super) context: &'a Context,
     pub(super) options: Options,
     /// Progress in bytes.
     pub bar: ProgressBar,
