@@ -8,7 +8,6 @@ use covey_io::os::process::Process;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -316,34 +315,32 @@ fn programs_notice_nothing_where_writes_are_gathered() {
     nobody_notices(&["--consistency", "close-to-open"], &[&[], &[], &[]]);
 }
 
-/// A successor that a test plays, as far as it likes.
-struct Player(UnixStream);
+/// A successor that a test plays, as far as it likes: by a process of its own, since one that is late is ended.
+struct Player(Child);
 
 const MAGIC: u64 = u64::from_le_bytes(*b"covey/to");
 const BEGIN: u8 = 4;
 const READY: u8 = 6;
 const MINE: u8 = 8;
 
+impl Drop for Player {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 impl Player {
-    fn connect(mountpoint: &Path) -> Player {
-        let stream = UnixStream::connect(socket_of(mountpoint)).expect("its process listens");
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        Player(stream)
-    }
-
-    fn greeted(mountpoint: &Path) -> Player {
-        let mut player = Player::connect(mountpoint);
-        player.hello(MAGIC, 1, 1);
-        assert_eq!(player.hear().0, "Welcome");
-        player
-    }
-
     fn say(&mut self, number: u8, body: &[u8]) {
         let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
         bytes.push(number);
         bytes.extend_from_slice(body);
-        // It may have been thrown out already.
-        let _ = self.0.write_all(&bytes);
+        self.send(&bytes);
+    }
+
+    /// It may have been thrown out already.
+    fn send(&mut self, bytes: &[u8]) {
+        let _ = self.0.stdin.as_mut().expect("a pipe").write_all(bytes);
     }
 
     fn hello(&mut self, magic: u64, oldest: u16, newest: u16) {
@@ -355,13 +352,14 @@ impl Player {
 
     /// A message's name and body; `Nothing` where the other end has closed.
     fn hear(&mut self) -> (&'static str, Vec<u8>) {
+        let said = self.0.stdout.as_mut().expect("a pipe");
         let mut head = [0; 5];
-        if self.0.read_exact(&mut head).is_err() {
+        if said.read_exact(&mut head).is_err() {
             return ("Nothing", Vec::new());
         }
         let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
         let mut body = vec![0; length as usize];
-        self.0.read_exact(&mut body).expect("a body");
+        said.read_exact(&mut body).expect("a body");
         let names = ["", "", "Welcome", "Refused", "", "State", "", "Go"];
         (names[usize::from(head[4])], body)
     }
@@ -379,6 +377,7 @@ struct Fragile {
     one: PathBuf,
     two: PathBuf,
     locks: Locks,
+    relay: PathBuf,
     gone: File,
     content: Vec<u8>,
     process: Process,
@@ -393,6 +392,7 @@ impl Fragile {
         let one = cluster.mount_with(how)?;
         let two = cluster.mount_with(how)?;
         let locks = Locks(compile(&cluster, "support/rangelock.c", "cc")?);
+        let relay = compile(&cluster, "support/relay.c", "cc")?;
         fs::write(one.join("ranges"), "0".repeat(200)).unwrap();
         let content = noise(3, 100_000);
         let gone = open(&one.join("gone"));
@@ -410,6 +410,7 @@ impl Fragile {
             one,
             two,
             locks,
+            relay,
             gone,
             content,
             process,
@@ -417,6 +418,19 @@ impl Fragile {
             waiter,
             elsewhere,
         })
+    }
+
+    fn successor(&self) -> Player {
+        let mut relay = Command::new(&self.relay);
+        let relay = relay.arg(socket_of(&self.one)).stdin(Stdio::piped()).stdout(Stdio::piped());
+        Player(relay.spawn().expect("it runs"))
+    }
+
+    fn greeted(&self) -> Player {
+        let mut player = self.successor();
+        player.hello(MAGIC, 1, 1);
+        assert_eq!(player.hear().0, "Welcome");
+        player
     }
 
     /// The mount is served by the process that had it, and nothing is lost.
@@ -450,13 +464,12 @@ impl Fragile {
 #[test]
 fn a_successor_that_lies_or_goes_away_leaves_the_mount_as_it_was() {
     let Some(fragile) = Fragile::new(&[]) else { return };
-    let one = fragile.one.clone();
     for (magic, oldest, newest, why) in [
         (MAGIC ^ 1, 1, 1, "Hello"),
         (MAGIC, 2, 9, "formats 1 to 1, the successor takes 2 to 9"),
         (MAGIC, 0, 0, "formats"),
     ] {
-        let mut player = Player::connect(&one);
+        let mut player = fragile.successor();
         player.hello(magic, oldest, newest);
         let refused = player.refused();
         assert!(refused.contains(why), "{refused}");
@@ -464,33 +477,33 @@ fn a_successor_that_lies_or_goes_away_leaves_the_mount_as_it_was() {
     for bytes in
         [&b"\xff\xff\xff\xff\x01"[..], b"\x01\0\0\0\x63x", b"\0\0\0\0\x04", b"\x03\0\0\0\x01abc"]
     {
-        let mut player = Player::connect(&one);
-        player.0.write_all(bytes).unwrap();
+        let mut player = fragile.successor();
+        player.send(bytes);
         player.refused();
     }
-    drop(Player::connect(&one));
-    drop(Player::greeted(&one));
+    drop(fragile.successor());
+    drop(fragile.greeted());
     fragile.is_as_it_was("words before it begins");
 
-    let mut player = Player::greeted(&one);
+    let mut player = fragile.greeted();
     player.say(READY, &[]);
     player.refused();
-    let mut player = Player::greeted(&one);
+    let mut player = fragile.greeted();
     player.say(BEGIN, &[]);
     drop(player);
     fragile.is_as_it_was("a successor that goes when it has asked");
-    let mut player = Player::greeted(&one);
+    let mut player = fragile.greeted();
     player.say(BEGIN, &[]);
     assert_eq!(player.hear().0, "State");
     drop(player);
     fragile.is_as_it_was("a successor that goes when it has the state");
-    let mut player = Player::greeted(&one);
+    let mut player = fragile.greeted();
     player.say(BEGIN, &[]);
     assert_eq!(player.hear().0, "State");
     player.say(MINE, &[]);
     player.refused();
     fragile.is_as_it_was("a successor that is not ready");
-    let mut player = Player::greeted(&one);
+    let mut player = fragile.greeted();
     player.say(BEGIN, &[]);
     assert_eq!(player.hear().0, "State");
     player.say(READY, &[]);
@@ -515,7 +528,7 @@ fn a_successor_that_dies_in_the_session_leaves_it_to_the_mount() {
     let Some(fragile) = Fragile::new(&[]) else { return };
     let config = covey_cluster::config::load(&fragile.cluster.config()).unwrap();
     for has_said_so in [false, true] {
-        let mut player = Player::greeted(&fragile.one);
+        let mut player = fragile.greeted();
         player.say(BEGIN, &[]);
         let (name, state) = player.hear();
         assert_eq!(name, "State");
