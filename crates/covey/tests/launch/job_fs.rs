@@ -466,7 +466,7 @@ fn one_name_is_one_job_and_results_go_where_they_stay() {
     let other = ["up", "--job", "a-1", "--nodes", "n1", "--wait", "0"];
     site.on("n1", &other).says(&["it was made for the nodes n1,n2"]);
     site.on("n3", &up).says(&["n3 is not among its nodes"]);
-    assert!(site.covey("a-1", "n2", &["cp", "-r", "in put", ":/out"]).ok);
+    assert!(site.covey("a-1", "n2", &["cp", "-rp", "in put", ":/out"]).ok);
     // Of another job there is nothing, and a result that would go with the job is none.
     site.on("n1", &["down", "--job", "a", "--stage-out", "/out:x"]).says(&["nothing of job a "]);
     let within = format!("/out:{}/x", site.dir("a-1", "n1").display());

@@ -18,6 +18,8 @@ pub(super) struct Syncs {
     asked: Cell<u64>,
     /// The last one that was asked for before a sync began that is over.
     done: Cell<u64>,
+    /// Which file that sync was of: a file that has been moved here may have taken its place.
+    done_of: Cell<usize>,
     is_running: Cell<bool>,
     ended: Notify,
 }
@@ -55,22 +57,38 @@ impl DataTree {
         line: &Line,
     ) -> Result<()> {
         let syncs = &object.syncs;
-        let number = syncs.ask();
-        while syncs.done.get() < number {
-            if syncs.is_running.get() {
-                syncs.ended.notified().await;
-            } else {
+        let mut number = syncs.ask();
+        loop {
+            if syncs.done.get() >= number {
+                if syncs.done_of.get() == address(&file) {
+                    break;
+                }
+                number = syncs.ask();
+            }
+            if !syncs.is_running.get() {
                 let running = Running::begin(object);
                 task::spawn(run(self.clone(), running, file.clone())).await?;
+                break;
             }
+            syncs.ended.notified().await;
         }
         self.tell_loss(object.id, line)
     }
 }
 
+fn is_file_of(object: &Object, synced_of: usize) -> bool {
+    object.file.borrow().as_ref().is_some_and(|file| address(file) == synced_of)
+}
+
+/// No two files have the same as long as one waits for its sync.
+fn address(file: &Arc<dyn DiskFile>) -> usize {
+    Arc::as_ptr(file).addr()
+}
+
 async fn run(tree: Rc<DataTree>, running: Running, file: Arc<dyn DiskFile>) {
     let object = &running.0;
-    let (covered, epoch) = (object.syncs.asked.get(), object.epoch.get());
+    let (covered, synced_of) = (object.syncs.asked.get(), address(&file));
+    let epoch = object.epoch.get();
     let directory = object.is_name_dirty.get().then(|| {
         let path = tree.path(object.id, epoch);
         path.parent().expect("objects lie in directories").to_owned()
@@ -82,10 +100,77 @@ async fn run(tree: Rc<DataTree>, running: Running, file: Arc<dyn DiskFile>) {
     })
     .await;
     match synced {
-        // A cut meanwhile has given it another name.
-        Ok(()) if object.epoch.get() == epoch => object.is_name_dirty.set(false),
+        // A cut meanwhile has given it another name, or another file has it.
+        Ok(()) if object.epoch.get() == epoch && is_file_of(object, synced_of) => {
+            object.is_name_dirty.set(false)
+        }
         Ok(()) => {}
         Err(error) => tree.note_loss(object.id, &error).await,
     }
     object.syncs.done.set(covered);
+    object.syncs.done_of.set(synced_of);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use covey_io::disk::FileStat;
+    use covey_io::sim::{DiskProfile, Rng, SimDisk};
+    use covey_wire::Bytes;
+    use std::io::{self, IoSlice};
+    use std::path::Path;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// Counts its syncs and has nothing else.
+    #[derive(Debug, Default)]
+    struct Counted(AtomicU32);
+
+    impl DiskFile for Counted {
+        fn sync_blocking(&self, _: Flush) -> io::Result<()> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+        fn read_now(&self, _: u64, _: usize) -> io::Result<Option<Bytes>> {
+            unreachable!()
+        }
+        fn write_now(&self, _: u64, _: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+            unreachable!()
+        }
+        fn read_blocking(&self, _: u64, _: usize) -> io::Result<Bytes> {
+            unreachable!()
+        }
+        fn write_all_blocking(&self, _: u64, _: &[IoSlice<'_>]) -> io::Result<usize> {
+            unreachable!()
+        }
+        fn set_length(&self, _: u64) -> io::Result<()> {
+            unreachable!()
+        }
+        fn reserve(&self, _: u64, _: u64) -> io::Result<()> {
+            unreachable!()
+        }
+        fn stat(&self) -> io::Result<FileStat> {
+            unreachable!()
+        }
+    }
+
+    /// Two wait for a third; each has its own file, since one was moved here in between.
+    #[test]
+    fn a_sync_of_the_file_before_is_none_of_the_file_that_took_its_place() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let disk = SimDisk::new(DiskProfile::default(), Rng::new(1));
+        let tree = Rc::new(DataTree::open(Arc::new(disk), Path::new("/store")).unwrap());
+        let object = tree.object(7);
+        let files = [(); 3].map(|()| Arc::new(Counted::default()));
+        let line = Line::default();
+        let syncs = files.iter().chain(&files[1..]).map(|file| {
+            let file: Arc<dyn DiskFile> = file.clone();
+            tree.sync(&object, file, &line)
+        });
+        let all = futures_util::future::join_all(syncs);
+        let done = tokio::task::LocalSet::new().block_on(&runtime, all);
+        assert!(done.iter().all(|done| done.is_ok()), "{done:?}");
+        for file in &files {
+            assert!(file.0.load(Ordering::Relaxed) > 0, "a file was not synced");
+        }
+    }
 }
