@@ -56,13 +56,23 @@ pub fn connect(device: &str) -> io::Result<UnixStream> {
 impl Meeting {
     /// Listens for successors, at a place that nobody knows until [`Meeting::open`].
     pub fn prepare(device: &str) -> anyhow::Result<(Meeting, UnixListener)> {
-        let dir = made()?;
-        let path = dir.join(device);
-        let hidden = path.with_extension(format!("{}.new", std::process::id()));
+        for _ in 1..TRIES {
+            match Meeting::try_prepare(device) {
+                // The last mount that ended has taken the directory with it.
+                Err(error) if is_not_found(&error) => {}
+                prepared => return prepared,
+            }
+        }
+        Meeting::try_prepare(device)
+    }
+
+    fn try_prepare(device: &str) -> anyhow::Result<(Meeting, UnixListener)> {
+        let meeting = Meeting { path: made()?.join(device), is_away: true };
+        let hidden = meeting.hidden();
         let _ = std::fs::remove_file(&hidden);
         let listener = UnixListener::bind(&hidden)
             .with_context(|| format!("cannot listen at {}", hidden.display()))?;
-        Ok((Meeting { path, is_away: true }, listener))
+        Ok((meeting, listener))
     }
 
     /// From now on it is found, in place of the process before.
@@ -77,10 +87,11 @@ impl Meeting {
         self.is_away = true;
     }
 
-    /// Nobody listens there.
+    /// Nobody listens there. The directory goes with the last socket in it.
     pub fn close(&mut self) {
         if !std::mem::replace(&mut self.is_away, true) {
             let _ = std::fs::remove_file(&self.path);
+            let _ = self.path.parent().map(std::fs::remove_dir);
         }
     }
 
@@ -94,6 +105,14 @@ impl Drop for Meeting {
         let _ = std::fs::remove_file(self.hidden());
         self.close();
     }
+}
+
+/// How often a directory is made that others remove.
+const TRIES: u32 = 5;
+
+fn is_not_found(error: &anyhow::Error) -> bool {
+    let found = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>());
+    found.is_some_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
 /// The directories where sockets of this user's mounts may be.
