@@ -495,6 +495,23 @@ fn one_name_is_one_job_and_results_go_where_they_stay() {
 }
 
 #[test]
+fn a_removal_that_was_cut_off_is_gone_on_with() {
+    let Some(site) = Site::new("cut") else { return };
+    let up = ["up", "--job", "12", "--nodes", "n1", "--stage-in", "in put:/in"];
+    let down = ["down", "--job", "12", "--stage-out", "/in:out"];
+    assert!(site.on("n1", &up).ok);
+    let kept = site.on("n1", &[&down[..], &["--keep"]].concat());
+    assert!(kept.ok, "{kept}");
+    check(&site.path("out"), &site.path("in put"), true);
+    // As far as another one came that was killed.
+    fs::remove_dir_all(site.dir("12", "n1").join("store")).unwrap();
+    fs::remove_file(site.dir("12", "n1").join("covey.toml")).unwrap();
+    let done = site.on("n1", &down);
+    assert!(done.ok && done.stderr.contains("all was staged out before"), "{done}");
+    site.nothing_is_left();
+}
+
+#[test]
 fn a_full_disk_loses_nothing() {
     let Some(site) = Site::new("full") else { return };
     let up = ["up", "--job", "9", "--nodes", "n1", "--stage-in", "in put:/in"];

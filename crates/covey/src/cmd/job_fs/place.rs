@@ -31,6 +31,8 @@ const END_WAIT: Duration = Duration::from_secs(5);
 
 const RECORD: &str = "job.json";
 const LOCK: &str = "lock";
+/// What is removed last, in this order.
+const LAST: [&str; 3] = [super::down::STAGED_OUT, RECORD, LOCK];
 
 /// A job's directory, as a cluster that `covey up` keeps.
 #[derive(Clone, Debug)]
@@ -273,13 +275,13 @@ impl JobDir {
         Ok(())
     }
 
-    /// Removes everything, the record last, so that an end in the middle is gone on with.
+    /// Removes everything, what says how far the job was last, so that an end in the middle is gone on with.
     pub fn remove(&self, _lock: &Lock) -> Result<()> {
         self.nothing_mounted()?;
         let remove = || -> std::io::Result<()> {
             for entry in fs::read_dir(self.path())? {
                 let entry = entry?;
-                if entry.file_name() == RECORD || entry.file_name() == LOCK {
+                if LAST.iter().any(|name| entry.file_name() == *name) {
                     continue;
                 }
                 if entry.file_type()?.is_dir() {
@@ -288,7 +290,7 @@ impl JobDir {
                     fs::remove_file(entry.path())?;
                 }
             }
-            for name in [RECORD, LOCK] {
+            for name in LAST {
                 match fs::remove_file(self.path().join(name)) {
                     Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                     _ => {}
