@@ -3,7 +3,9 @@
 use crate::support::{Cluster, covey, run, until};
 use rustix::process::Signal;
 use std::fs;
+use std::io::Write;
 use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -97,4 +99,22 @@ fn the_store_of_another_machines_node_is_not_formatted_here() {
     let done = init(&["--node", "meta", "--here"]);
     assert!(done.ok, "{done}");
     assert!(dir.join("covey.store").exists());
+}
+
+#[test]
+fn a_log_that_grows_too_large_is_put_aside_while_its_server_runs() {
+    let cluster = Cluster::up(1);
+    let log = cluster.dir.join("log/io1.log");
+    let (aside, was) = (log.with_extension("log.1"), fs::metadata(&log).unwrap());
+    // As a server says it that warns for months.
+    let mut file = fs::File::options().append(true).open(&log).unwrap();
+    for _ in 0..9 {
+        file.write_all(&vec![b'w'; 1 << 20]).unwrap();
+    }
+    until("a new log", || aside.exists() && log.exists());
+    assert_eq!(fs::metadata(&aside).unwrap().ino(), was.ino());
+    assert_eq!(fs::metadata(&log).unwrap().mode(), was.mode());
+    // What the server says comes into the new one.
+    cluster.signal("io1", Signal::TERM);
+    until("its last word", || fs::read_to_string(&log).is_ok_and(|text| text.contains("io1")));
 }

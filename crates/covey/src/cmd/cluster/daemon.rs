@@ -3,14 +3,19 @@
 use super::{Process, make_dir};
 use crate::error::{Cannot, Error, Result};
 use covey_lab::enter::Way;
+use rustix::fs::FileType;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-/// A log is put aside at the next start when it is larger than this, in bytes.
+/// A log that is larger than this, in bytes, is put aside: at a start, and while its process runs.
 const LOG_BYTES_MAX: u64 = 8 << 20;
+/// How often a process looks at its own.
+const LOOK_PAUSE: Duration = Duration::from_secs(10);
 /// How much of a log is shown after a failure.
 const TAIL_LINES: usize = 12;
 const TAIL_BYTES: u64 = 8 << 10;
@@ -49,16 +54,48 @@ pub fn spawn(arguments: &[OsString], log: &Path, place: Option<Way>) -> Result<D
     Ok(Daemon { process, child, log: log.to_path_buf(), log_from })
 }
 
-/// Leaves the terminal's session: called first thing by a program that [`spawn`] started.
+/// Leaves the terminal's session: called first thing by a program that [`spawn`] started. What it says in years does not fill
+/// the disk: its log is put aside as it grows.
 pub fn detach() {
     // Fails only for the leader of a process group, which has been detached by someone else.
     let _ = rustix::process::setsid();
+    tokio::task::spawn_local(async {
+        loop {
+            tokio::time::sleep(LOOK_PAUSE).await;
+            // Told nowhere: there is only the log, which goes on as it is.
+            let _ = put_own_aside();
+        }
+    });
 }
 
 fn put_aside(log: &Path) {
     if std::fs::metadata(log).is_ok_and(|meta| meta.len() > LOG_BYTES_MAX) {
-        let _ = std::fs::rename(log, log.with_extension("log.1"));
+        let _ = std::fs::rename(log, aside(log));
     }
+}
+
+fn aside(log: &Path) -> PathBuf {
+    log.with_extension("log.1")
+}
+
+/// Begins a new log in the place of this process's own, if that is a file which has its name still and is too large.
+fn put_own_aside() -> std::io::Result<()> {
+    let own = rustix::fs::fstat(rustix::stdio::stderr())?;
+    if !FileType::from_raw_mode(own.st_mode).is_file() || own.st_size as u64 <= LOG_BYTES_MAX {
+        return Ok(());
+    }
+    let log = std::fs::read_link("/proc/self/fd/2")?;
+    let there = log.symlink_metadata()?;
+    if (there.dev(), there.ino()) != (own.st_dev, own.st_ino) {
+        return Ok(());
+    }
+    std::fs::rename(&log, aside(&log))?;
+    let new = File::options().create_new(true).append(true).mode(there.mode() & 0o777).open(&log);
+    let new = new.inspect_err(|_| {
+        let _ = std::fs::rename(aside(&log), &log);
+    })?;
+    rustix::stdio::dup2_stdout(&new)?;
+    Ok(rustix::stdio::dup2_stderr(&new)?)
 }
 
 impl Daemon {
