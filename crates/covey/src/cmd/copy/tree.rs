@@ -288,9 +288,10 @@ impl<'a> Copier<'a> {
         meta: &Meta,
         small: Payload,
     ) -> Result<Copied> {
-        let attributes = match self.options.preserve {
-            true => attributes::of_file(self.session, source, meta).await?,
-            false => Attributes::new(),
+        let attributes = if self.options.preserve {
+            attributes::of_file(self.session, source, meta).await?
+        } else {
+            Attributes::new()
         };
         // Whoever may not write to a file may not give it attributes either; its own mode comes last.
         let mode = if attributes.is_empty() { mode } else { mode | 0o600 };
