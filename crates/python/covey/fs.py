@@ -47,8 +47,27 @@ def _surroundings(config: Any) -> tuple[Any, ...]:
     """What a file system depends on beside its arguments: the cluster that is found, what its file says now, the key,
     the settings, and who connects."""
     settings = sorted((k, v) for k, v in os.environ.items() if k.startswith("COVEY_"))
-    path, identity = Client.identity(config)
-    return (os.fspath(path), identity, settings, os.geteuid(), os.getegid())
+    path, cluster_id, identity = Client.identity(config)
+    return (os.fspath(path), cluster_id, identity, settings, os.geteuid(), os.getegid())
+
+
+def _meant(config: Any, cluster_id: str | None) -> tuple[Any, ...]:
+    """The surroundings of the cluster that is meant. A file system that was pickled names its cluster: elsewhere the same
+    file may name another one, or lie in another place."""
+    try:
+        found = _surroundings(config)
+    except FileNotFoundError:
+        if cluster_id is None:
+            raise
+        found = _surroundings(None)
+    file, found_id, *_ = found
+    if cluster_id is not None and found_id != cluster_id:
+        raise ValueError(
+            f"{file} names cluster {found_id} here, and the file system is one of cluster {cluster_id}\n"
+            f"hint: the covey.toml of that cluster must be at {config or file} here, "
+            "or be the one that COVEY_CONFIG names"
+        )
+    return found
 
 
 def _client(config: Any, surroundings: tuple[Any, ...]) -> Client:
@@ -78,8 +97,15 @@ class _ByCluster(type(AbstractFileSystem)):
         return getattr(cls._now, "surroundings", None)
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        config = args[0] if args else apply_config(cls, kwargs).get("config")
-        cls._now.surroundings = _surroundings(config)
+        known = apply_config(cls, kwargs)
+        config = args[0] if args else known.get("config")
+        cls._now.surroundings = _meant(config, known.get("cluster_id"))
+        config, cluster_id, *_ = cls._now.surroundings
+        if args:
+            args = (config, *args[1:])
+        else:
+            kwargs["config"] = config
+        kwargs["cluster_id"] = cluster_id
         return super().__call__(*args, **kwargs)
 
 
@@ -90,6 +116,10 @@ class CoveyFileSystem(AbstractFileSystem, metaclass=_ByCluster):
     ./covey.toml, the file of the cluster that ``covey up`` started, ~/.config/covey/covey.toml,
     /etc/covey/covey.toml. ``covey://a/b``, ``covey:///a/b``, ``/a/b`` and ``a/b`` are the same file:
     an address names no host.
+
+    ``cluster_id`` is the ID that the cluster must have, else it is a ValueError. A file system that is pickled carries
+    the whole path of its file and the ID: where there is no such file, the one that is found without it must be of
+    the same cluster.
 
     With ``auto_mkdir`` whatever makes a file makes the directories above it, too.
 
@@ -107,11 +137,13 @@ class CoveyFileSystem(AbstractFileSystem, metaclass=_ByCluster):
         self,
         config: str | os.PathLike[str] | None = None,
         auto_mkdir: bool = False,
+        *,
+        cluster_id: str | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(config=config, auto_mkdir=auto_mkdir, **kwargs)
+        super().__init__(config=config, auto_mkdir=auto_mkdir, cluster_id=cluster_id, **kwargs)
         self.auto_mkdir = auto_mkdir
-        self.client = _client(config, type(self)._of_this_call or _surroundings(config))
+        self.client = _client(config, type(self)._of_this_call or _meant(config, cluster_id))
         self.config = os.fspath(self.client.config)
 
     @classmethod

@@ -44,13 +44,26 @@ impl Client {
         self.cluster.file()
     }
 
-    /// The file of the cluster that a client would connect to, and what distinguishes that cluster: what the file says,
-    /// and which key it names.
+    /// The cluster's ID: 32 hexadecimal digits.
+    #[getter]
+    fn cluster_id(&self) -> &str {
+        self.cluster.id()
+    }
+
+    /// The file of the cluster that a client would connect to, the cluster's ID, and what distinguishes it beside that:
+    /// what the file says, and which key it names.
     #[staticmethod]
     #[pyo3(signature = (config=None))]
-    fn identity(config: Option<PathBuf>) -> PyResult<(PathBuf, String)> {
+    fn identity(config: Option<PathBuf>) -> PyResult<(PathBuf, String, String)> {
         let cluster = Cluster::find(config)?;
-        Ok((cluster.file(), cluster.identity()?))
+        Ok((cluster.file(), cluster.id().to_owned(), cluster.identity()?))
+    }
+
+    /// What this process's umask takes from the modes of new files.
+    #[staticmethod]
+    #[pyo3(name = "umask")]
+    fn mask() -> u32 {
+        umask()
     }
 
     /// The names of the I/O servers.
