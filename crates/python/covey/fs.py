@@ -17,12 +17,13 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.config import apply_config
 from fsspec.spec import AbstractFileSystem
 from fsspec.utils import stringify_path
 
 from covey._covey import Client
-from covey.file import end_with_interpreter, keep, open_buffered, plain_mode
+from covey.file import Target, end_with_interpreter, keep, open_buffered, plain_mode
 
 if TYPE_CHECKING:
     from covey.array import Array
@@ -88,7 +89,8 @@ def _client(config: Any, surroundings: tuple[Any, ...]) -> Client:
 
 
 class _ByCluster(type(AbstractFileSystem)):
-    """fsspec gives two calls with the same arguments the same instance: here only where they mean the same cluster."""
+    """fsspec gives two calls with the same arguments the same instance: here only where they mean the same cluster. The
+    arguments that it keeps, and pickles, say which: the whole path of its file, and its ID."""
 
     _now = threading.local()
 
@@ -347,6 +349,26 @@ class CoveyFileSystem(AbstractFileSystem, metaclass=_ByCluster):
             raise IsADirectoryError(21, "Is a link to a directory", rpath)
         super().get_file(rpath, lpath, *args, **kwargs)
 
+    def put_file(
+        self,
+        lpath: Any,
+        rpath: str,
+        callback: Any = DEFAULT_CALLBACK,
+        mode: str = "overwrite",
+        **kwargs: Any,
+    ) -> None:
+        """As fsspec's; with ``mode="create"`` nothing is replaced, be it made by others meanwhile."""
+        if mode != "create" or os.path.isdir(lpath):
+            super().put_file(lpath, rpath, callback=callback, mode=mode, **kwargs)
+            return
+        with open(lpath, "rb") as local:
+            callback.set_size(os.fstat(local.fileno()).st_size)
+            self.makedirs(self._parent(rpath), exist_ok=True)
+            with self.open(rpath, "xb", **kwargs) as file:
+                while data := local.read(_BLOCK_BYTES):
+                    file.write(data)
+                    callback.relative_update(len(data))
+
     def symlink(self, target: str, path: str) -> None:
         """Makes a symbolic link at ``path``; ``target`` is taken as it is."""
         self.client.symlink(target, self._strip_protocol(path))
@@ -403,9 +425,15 @@ class CoveyFileSystem(AbstractFileSystem, metaclass=_ByCluster):
         path, target = self._strip_protocol(path), None
         plain = plain_mode(mode)
         if not autocommit and plain != "r":
-            if plain[0] != "w":
-                raise ValueError(f"a transaction writes whole files: mode {mode!r} is not for it")
-            path, target = f"{path}.{secrets.token_hex(6)}.part", path
+            if plain[0] not in "wx":
+                raise ValueError(
+                    f"a transaction writes whole files: mode {mode!r} is not for {path}\n"
+                    "hint: modes w and x are, and a and r+ outside of the transaction"
+                )
+            if plain[0] == "x" and self.lexists(path):
+                raise FileExistsError(17, "File exists", path)
+            target = Target(path, Client.umask(), is_new=plain[0] == "x")
+            path = f"{path}.{secrets.token_hex(6)}.part"
         size = block_size or _BLOCK_BYTES
         if plain in ("r", "r+"):
             return open_buffered(self, path, mode, size)
@@ -489,7 +517,7 @@ class CoveyFileSystem(AbstractFileSystem, metaclass=_ByCluster):
                 if mode == "create" and self.lexists(one):
                     raise FileExistsError(17, "File exists", one)
             for one, data in items:
-                with self.open(one, "wb") as file:
+                with self.open(one, "xb" if mode == "create" else "wb") as file:
                     file.write(data)
             return
         answers = self.client.write_many(items, exclusive=mode == "create")

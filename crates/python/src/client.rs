@@ -9,7 +9,7 @@ use crate::stat::{Entry, Links, named, told};
 use crate::walk::{self, Follow, is_link, names, resolve, resolve_parent};
 use covey_ninep::tree::{Errno, Removal, SetAttr, SetTime};
 use covey_stripe::client::{Error, Fs, Listing, Result, Taken, access};
-use covey_stripe::ops::{Caller, Id, Inode, ROOT};
+use covey_stripe::ops::{Caller, Id, Inode, ROOT, rename};
 use covey_wire::{Bytes, Name};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
@@ -129,13 +129,15 @@ impl Client {
         })
     }
 
-    /// Renames; a file that has the new name already is replaced.
-    fn rename(&self, py: Python<'_>, old: OsString, new: OsString) -> PyResult<()> {
+    /// Renames; a file that has the new name already is replaced, or without `replace` is an error.
+    #[pyo3(signature = (old, new, replace=true))]
+    fn rename(&self, py: Python<'_>, old: OsString, new: OsString, replace: bool) -> PyResult<()> {
+        let flags = if replace { 0 } else { rename::NOREPLACE };
         let connection = self.cluster.connection(py)?;
         let (fs, who) = (connection.fs(), caller());
         let from = connection.ask(py, &old, resolve_parent(fs, &who, old.as_bytes()))?;
         let to = connection.ask(py, &new, resolve_parent(fs, &who, new.as_bytes()))?;
-        let renamed = connection.wait(py, fs.rename(&who, from.0, &from.1, to.0, &to.1, 0))?;
+        let renamed = connection.wait(py, fs.rename(&who, from.0, &from.1, to.0, &to.1, flags))?;
         renamed.map_err(|error| error::between(error, old, new))
     }
 
@@ -155,6 +157,18 @@ impl Client {
     /// Sets the permission bits of a file.
     fn chmod(&self, py: Python<'_>, path: OsString, mode: u32) -> PyResult<()> {
         self.set(py, path, SetAttr { mode: Some(mode & 0o7777), ..SetAttr::default() })
+    }
+
+    /// Gives a file to a user and a group; None leaves what it is.
+    #[pyo3(signature = (path, uid=None, gid=None))]
+    fn chown(
+        &self,
+        py: Python<'_>,
+        path: OsString,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    ) -> PyResult<()> {
+        self.set(py, path, SetAttr { uid, gid, ..SetAttr::default() })
     }
 
     /// Sets the time of the last change of a file's content to now.
