@@ -16,6 +16,7 @@ mod image;
 
 mod keygen;
 mod layers;
+mod maintenance;
 mod measure;
 mod metrics;
 mod mpi;
