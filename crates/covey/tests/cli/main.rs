@@ -10,6 +10,7 @@ mod dash;
 mod dependencies;
 mod docs;
 mod files;
+mod fstab;
 mod genconfig;
 mod home;
 mod image;
