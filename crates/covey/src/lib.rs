@@ -55,6 +55,8 @@ fn arguments() -> error::Result<Vec<OsString>> {
     let name = given.next().unwrap_or_default();
     let mut arguments = vec![name.clone()];
     if Path::new(&name).file_name().is_some_and(|name| name == fstab::NAME) {
+        let given: Vec<OsString> = given.collect();
+        fstab::in_vain(&given).iter().for_each(|said| eprintln!("mount.covey: {said}"));
         let words = fstab::translate(given);
         arguments.extend(words.map_err(|why| Error::user(format!("cannot mount: {why}")))?);
     } else {

@@ -26,6 +26,8 @@ pub struct Options {
     pub allow_other: bool,
     /// Refuse every change.
     pub read_only: bool,
+    /// Have the kernel refuse to execute programs of it.
+    pub no_exec: bool,
     /// Threads that serve requests, at least 1.
     pub threads: usize,
     /// The mode of files and directories that have none of their own.
@@ -119,6 +121,8 @@ impl Options {
             hard: about.hard || wish.hard,
             allow_other: about.allow_other,
             read_only: about.read_only,
+            // What the kernel was told when it was mounted stays.
+            no_exec: false,
             threads: wish.threads.unwrap_or_else(|| about.threads.into()),
             consistency: consistency.context("its consistency mode is not known here")?,
             delegations: about.delegations,
@@ -155,6 +159,7 @@ impl Options {
             // each change of a directory would cost a question for its mode.
             default_permissions: self.allow_other || !rustix::process::geteuid().is_root(),
             read_only: self.read_only,
+            no_exec: self.no_exec,
             consistency: self.consistency,
             groups: Arc::new(groups),
             ..MountOptions::default()

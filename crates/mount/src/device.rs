@@ -34,6 +34,8 @@ pub struct MountOptions {
     pub default_permissions: bool,
     /// Nothing may be changed.
     pub read_only: bool,
+    /// The kernel executes no program of it.
+    pub no_exec: bool,
     /// The mode of files and directories that have none of their own.
     pub consistency: Consistency,
     /// How long a request other than a wait for a lock goes on after its process got a signal.
@@ -52,6 +54,7 @@ impl Default for MountOptions {
             allow_other: true,
             default_permissions: true,
             read_only: false,
+            no_exec: false,
             consistency: Consistency::Strict,
             interrupt_grace: Duration::from_secs(1),
             groups: Arc::new(|_uid, gid| vec![gid]),
@@ -66,6 +69,7 @@ pub fn attach(target: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
         allow_other: options.allow_other,
         default_permissions: options.default_permissions,
         read_only: options.read_only,
+        no_exec: options.no_exec,
         read_bytes_max: transport::DATA_BYTES_MAX,
     };
     covey_io::os::mount::fuse_mount(target, &options.fsname, "covey", &how)

@@ -31,5 +31,5 @@ pub use cluster::{Options, Successor, mount_cluster, take_over_cluster};
 pub use counts::STATS;
 pub use device::{Groups, LAZY_GRACE, MountOptions, Unmounter, attach, local_runtime, serve};
 pub use files::Files;
-pub use takeover::server_of;
+pub use takeover::{cluster_of, server_of};
 pub use transport::End;

@@ -19,5 +19,5 @@ mod talk;
 pub(crate) use giver::Offer;
 pub(crate) use meeting::{Meeting, device_at};
 pub(crate) use message::About;
-pub use taker::server_of;
 pub(crate) use taker::{Taken, take};
+pub use taker::{cluster_of, server_of};

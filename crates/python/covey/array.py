@@ -116,6 +116,25 @@ class Array:
             raise ValueError("the array lies in a file: memory is a copy of it")
         return self[...].astype(dtype or self.dtype, copy=False)
 
+    def __int__(self) -> int:
+        return int(self._only())
+
+    def __float__(self) -> float:
+        return float(self._only())
+
+    def __complex__(self) -> complex:
+        return complex(self._only())
+
+    def __index__(self) -> int:
+        if self.shape or self.dtype.kind not in "iu":
+            raise TypeError("only integer scalar arrays can be converted to a scalar index")
+        return operator.index(self[()])
+
+    def _only(self) -> Any:
+        if self.shape:
+            raise TypeError("only 0-dimensional arrays can be converted to Python scalars")
+        return self[()]
+
     def __iter__(self) -> Any:
         return (self[at] for at in range(len(self)))
 
@@ -137,7 +156,12 @@ class Array:
         part = self._part(index)
         # Of zero bytes: only its shape is wanted.
         asked = part.as_asked(np.broadcast_to(False, part.counts), list(range(len(part.counts))))
-        value = np.broadcast_to(np.asarray(value, self.dtype), asked.shape)
+        value = np.asarray(value, self.dtype)
+        # As numpy does: axes that are too many, in front and of length 1, are left out.
+        extra = max(value.ndim - asked.ndim, 0)
+        if all(n == 1 for n in value.shape[:extra]):
+            value = value.reshape(value.shape[extra:])
+        value = np.broadcast_to(value, asked.shape)
         if not value.size:
             return
         slowest_first = part.slowest_first()
@@ -241,7 +265,7 @@ _FLAGS = {
 
 
 def _is_number(one: Any) -> bool:
-    return hasattr(one, "__index__") and not isinstance(one, (bool, np.bool_, np.ndarray))
+    return hasattr(one, "__index__") and not isinstance(one, (bool, np.bool_, np.ndarray, Array))
 
 
 def _whole_index(index: Any, ndim: int) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ import itertools
 import os
 import threading
 import weakref
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from covey._covey import Client, File
@@ -54,9 +55,9 @@ def plain_mode(mode: str) -> str:
 class RawFile(io.RawIOBase):
     """An open file with a position, and nothing kept back."""
 
-    def __init__(self, client: Client, path: str, mode: str) -> None:
+    def __init__(self, client: Client, path: str, mode: str, permissions: int = 0o666) -> None:
         self._mode = plain_mode(mode)
-        self._file: File = client.open(path, _FLAGS[self._mode])
+        self._file: File = client.open(path, _FLAGS[self._mode], permissions)
         self._at = 0
         self._is_in_doubt = False
         # The thread whose call waits: a signal's handler may fork within it.
@@ -177,6 +178,49 @@ class RawFile(io.RawIOBase):
                     self._file.close()
 
 
+@dataclass(frozen=True)
+class Target:
+    """The name that a file of a transaction gets when it is committed."""
+
+    path: str
+    # Of the process when the file was opened: a new file's mode lacks its bits.
+    umask: int
+    # Whether nothing may have the name by then.
+    is_new: bool
+
+    def dress(self, client: Client, part: str) -> None:
+        """Gives the part, which only its owner may use, the mode of what it replaces, and where that is permitted its
+        owner and group."""
+        try:
+            old = client.stat(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            old = {"type": "none"}
+        if self.is_new or old["type"] != "file":
+            client.chmod(part, 0o666 & ~self.umask)
+            return
+        new = client.stat(part)
+        if (new["uid"], new["gid"]) != (old["uid"], old["gid"]):
+            _give(client, part, old)
+            new = client.stat(part)
+        mode = old["mode"] & 0o7777
+        if new["uid"] != old["uid"]:
+            mode &= ~0o4000
+        if new["gid"] != old["gid"]:
+            # To another group what all others may do.
+            mode = mode & ~0o2070 | (mode & (mode << 3) & 0o070)
+        client.chmod(part, mode)
+
+
+def _give(client: Client, part: str, old: dict[str, Any]) -> None:
+    """Gives a file the owner and the group of another, or the group alone, as far as that is permitted."""
+    for owner in ({"uid": old["uid"], "gid": old["gid"]}, {"gid": old["gid"]}):
+        try:
+            client.chown(part, **owner)
+            return
+        except PermissionError:
+            pass
+
+
 class _Opened:
     """What fsspec and its users ask of an open file beside reading and writing."""
 
@@ -184,12 +228,12 @@ class _Opened:
     path: str
     blocksize: int
     # Where it goes when it is committed; None where it is there already.
-    target: str | None = None
+    target: Target | None = None
     raw: RawFile
     # Whether a part of it could not be written when it was closed.
     is_broken: bool = False
 
-    def _set(self, fs: CoveyFileSystem, path: str, target: str | None, blocksize: int) -> None:
+    def _set(self, fs: CoveyFileSystem, path: str, target: Target | None, blocksize: int) -> None:
         self.fs, self.path, self.target, self.blocksize = fs, path, target, blocksize
         _opened.add(self)
 
@@ -232,9 +276,10 @@ class _Opened:
         if self.target is not None:
             self.close()
             if self.is_broken:
-                raise OSError(errno.EIO, "not all of it could be written", self.target)
-            self.fs.client.rename(self.path, self.target)
-            self.path, self.target = self.target, None
+                raise OSError(errno.EIO, "not all of it could be written", self.target.path)
+            self.target.dress(self.fs.client, self.path)
+            self.fs.client.rename(self.path, self.target.path, replace=not self.target.is_new)
+            self.path, self.target = self.target.path, None
 
     def discard(self) -> None:
         """Drops a file of a transaction."""
@@ -259,10 +304,10 @@ class BufferedRandom(_Opened, io.BufferedRandom):
 
 
 def open_buffered(
-    fs: CoveyFileSystem, path: str, mode: str, blocksize: int, target: str | None = None
+    fs: CoveyFileSystem, path: str, mode: str, blocksize: int, target: Target | None = None
 ) -> BufferedReader | BufferedWriter | BufferedRandom:
-    """Opens a file with a buffer of ``blocksize`` bytes."""
-    raw = RawFile(fs.client, path, mode)
+    """Opens a file with a buffer of ``blocksize`` bytes. One that gets its name later is its owner's alone until then."""
+    raw = RawFile(fs.client, path, mode, 0o666 if target is None else 0o600)
     plain = plain_mode(mode)
     kind = BufferedRandom if "+" in plain else BufferedReader if plain == "r" else BufferedWriter
     opened = kind(raw, blocksize)

@@ -17,12 +17,13 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.config import apply_config
 from fsspec.spec import AbstractFileSystem
 from fsspec.utils import stringify_path
 
 from covey._covey import Client
-from covey.file import end_with_interpreter, keep, open_buffered, plain_mode
+from covey.file import Target, end_with_interpreter, keep, open_buffered, plain_mode
 
 if TYPE_CHECKING:
     from covey.array import Array
@@ -47,8 +48,27 @@ def _surroundings(config: Any) -> tuple[Any, ...]:
     """What a file system depends on beside its arguments: the cluster that is found, what its file says now, the key,
     the settings, and who connects."""
     settings = sorted((k, v) for k, v in os.environ.items() if k.startswith("COVEY_"))
-    path, identity = Client.identity(config)
-    return (os.fspath(path), identity, settings, os.geteuid(), os.getegid())
+    path, cluster_id, identity = Client.identity(config)
+    return (os.fspath(path), cluster_id, identity, settings, os.geteuid(), os.getegid())
+
+
+def _meant(config: Any, cluster_id: str | None) -> tuple[Any, ...]:
+    """The surroundings of the cluster that is meant. A file system that was pickled names its cluster: elsewhere the same
+    file may name another one, or lie in another place."""
+    try:
+        found = _surroundings(config)
+    except FileNotFoundError:
+        if cluster_id is None:
+            raise
+        found = _surroundings(None)
+    file, found_id, *_ = found
+    if cluster_id is not None and found_id != cluster_id:
+        raise ValueError(
+            f"{file} names cluster {found_id} here, and the file system is one of cluster {cluster_id}\n"
+            f"hint: the covey.toml of that cluster must be at {config or file} here, "
+            "or be the one that COVEY_CONFIG names"
+        )
+    return found
 
 
 def _client(config: Any, surroundings: tuple[Any, ...]) -> Client:
@@ -69,7 +89,8 @@ def _client(config: Any, surroundings: tuple[Any, ...]) -> Client:
 
 
 class _ByCluster(type(AbstractFileSystem)):
-    """fsspec gives two calls with the same arguments the same instance: here only where they mean the same cluster."""
+    """fsspec gives two calls with the same arguments the same instance: here only where they mean the same cluster. The
+    arguments that it keeps, and pickles, say which: the whole path of its file, and its ID."""
 
     _now = threading.local()
 
@@ -78,8 +99,15 @@ class _ByCluster(type(AbstractFileSystem)):
         return getattr(cls._now, "surroundings", None)
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        config = args[0] if args else apply_config(cls, kwargs).get("config")
-        cls._now.surroundings = _surroundings(config)
+        known = apply_config(cls, kwargs)
+        config = args[0] if args else known.get("config")
+        cls._now.surroundings = _meant(config, known.get("cluster_id"))
+        config, cluster_id, *_ = cls._now.surroundings
+        if args:
+            args = (config, *args[1:])
+        else:
+            kwargs["config"] = config
+        kwargs["cluster_id"] = cluster_id
         return super().__call__(*args, **kwargs)
 
 
@@ -90,6 +118,10 @@ class CoveyFileSystem(AbstractFileSystem, metaclass=_ByCluster):
     ./covey.toml, the file of the cluster that ``covey up`` started, ~/.config/covey/covey.toml,
     /etc/covey/covey.toml. ``covey://a/b``, ``covey:///a/b``, ``/a/b`` and ``a/b`` are the same file:
     an address names no host.
+
+    ``cluster_id`` is the ID that the cluster must have, else it is a ValueError. A file system that is pickled carries
+    the whole path of its file and the ID: where there is no such file, the one that is found without it must be of
+    the same cluster.
 
     With ``auto_mkdir`` whatever makes a file makes the directories above it, too.
 
@@ -107,11 +139,13 @@ class CoveyFileSystem(AbstractFileSystem, metaclass=_ByCluster):
         self,
         config: str | os.PathLike[str] | None = None,
         auto_mkdir: bool = False,
+        *,
+        cluster_id: str | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(config=config, auto_mkdir=auto_mkdir, **kwargs)
+        super().__init__(config=config, auto_mkdir=auto_mkdir, cluster_id=cluster_id, **kwargs)
         self.auto_mkdir = auto_mkdir
-        self.client = _client(config, type(self)._of_this_call or _surroundings(config))
+        self.client = _client(config, type(self)._of_this_call or _meant(config, cluster_id))
         self.config = os.fspath(self.client.config)
 
     @classmethod
@@ -315,6 +349,26 @@ class CoveyFileSystem(AbstractFileSystem, metaclass=_ByCluster):
             raise IsADirectoryError(21, "Is a link to a directory", rpath)
         super().get_file(rpath, lpath, *args, **kwargs)
 
+    def put_file(
+        self,
+        lpath: Any,
+        rpath: str,
+        callback: Any = DEFAULT_CALLBACK,
+        mode: str = "overwrite",
+        **kwargs: Any,
+    ) -> None:
+        """As fsspec's; with ``mode="create"`` nothing is replaced, be it made by others meanwhile."""
+        if mode != "create" or os.path.isdir(lpath):
+            super().put_file(lpath, rpath, callback=callback, mode=mode, **kwargs)
+            return
+        with open(lpath, "rb") as local:
+            callback.set_size(os.fstat(local.fileno()).st_size)
+            self.makedirs(self._parent(rpath), exist_ok=True)
+            with self.open(rpath, "xb", **kwargs) as file:
+                while data := local.read(_BLOCK_BYTES):
+                    file.write(data)
+                    callback.relative_update(len(data))
+
     def symlink(self, target: str, path: str) -> None:
         """Makes a symbolic link at ``path``; ``target`` is taken as it is."""
         self.client.symlink(target, self._strip_protocol(path))
@@ -371,9 +425,15 @@ class CoveyFileSystem(AbstractFileSystem, metaclass=_ByCluster):
         path, target = self._strip_protocol(path), None
         plain = plain_mode(mode)
         if not autocommit and plain != "r":
-            if plain[0] != "w":
-                raise ValueError(f"a transaction writes whole files: mode {mode!r} is not for it")
-            path, target = f"{path}.{secrets.token_hex(6)}.part", path
+            if plain[0] not in "wx":
+                raise ValueError(
+                    f"a transaction writes whole files: mode {mode!r} is not for {path}\n"
+                    "hint: modes w and x are, and a and r+ outside of the transaction"
+                )
+            if plain[0] == "x" and self.lexists(path):
+                raise FileExistsError(17, "File exists", path)
+            target = Target(path, Client.umask(), is_new=plain[0] == "x")
+            path = f"{path}.{secrets.token_hex(6)}.part"
         size = block_size or _BLOCK_BYTES
         if plain in ("r", "r+"):
             return open_buffered(self, path, mode, size)
@@ -457,7 +517,7 @@ class CoveyFileSystem(AbstractFileSystem, metaclass=_ByCluster):
                 if mode == "create" and self.lexists(one):
                     raise FileExistsError(17, "File exists", one)
             for one, data in items:
-                with self.open(one, "wb") as file:
+                with self.open(one, "xb" if mode == "create" else "wb") as file:
                     file.write(data)
             return
         answers = self.client.write_many(items, exclusive=mode == "create")

@@ -9,7 +9,7 @@ use crate::stat::{Entry, Links, named, told};
 use crate::walk::{self, Follow, is_link, names, resolve, resolve_parent};
 use covey_ninep::tree::{Errno, Removal, SetAttr, SetTime};
 use covey_stripe::client::{Error, Fs, Listing, Result, Taken, access};
-use covey_stripe::ops::{Caller, Id, Inode, ROOT};
+use covey_stripe::ops::{Caller, Id, Inode, ROOT, rename};
 use covey_wire::{Bytes, Name};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
@@ -44,13 +44,26 @@ impl Client {
         self.cluster.file()
     }
 
-    /// The file of the cluster that a client would connect to, and what distinguishes that cluster: what the file says,
-    /// and which key it names.
+    /// The cluster's ID: 32 hexadecimal digits.
+    #[getter]
+    fn cluster_id(&self) -> &str {
+        self.cluster.id()
+    }
+
+    /// The file of the cluster that a client would connect to, the cluster's ID, and what distinguishes it beside that:
+    /// what the file says, and which key it names.
     #[staticmethod]
     #[pyo3(signature = (config=None))]
-    fn identity(config: Option<PathBuf>) -> PyResult<(PathBuf, String)> {
+    fn identity(config: Option<PathBuf>) -> PyResult<(PathBuf, String, String)> {
         let cluster = Cluster::find(config)?;
-        Ok((cluster.file(), cluster.identity()?))
+        Ok((cluster.file(), cluster.id().to_owned(), cluster.identity()?))
+    }
+
+    /// What this process's umask takes from the modes of new files.
+    #[staticmethod]
+    #[pyo3(name = "umask")]
+    fn mask() -> u32 {
+        umask()
     }
 
     /// The names of the I/O servers.
@@ -116,13 +129,15 @@ impl Client {
         })
     }
 
-    /// Renames; a file that has the new name already is replaced.
-    fn rename(&self, py: Python<'_>, old: OsString, new: OsString) -> PyResult<()> {
+    /// Renames; a file that has the new name already is replaced, or without `replace` is an error.
+    #[pyo3(signature = (old, new, replace=true))]
+    fn rename(&self, py: Python<'_>, old: OsString, new: OsString, replace: bool) -> PyResult<()> {
+        let flags = if replace { 0 } else { rename::NOREPLACE };
         let connection = self.cluster.connection(py)?;
         let (fs, who) = (connection.fs(), caller());
         let from = connection.ask(py, &old, resolve_parent(fs, &who, old.as_bytes()))?;
         let to = connection.ask(py, &new, resolve_parent(fs, &who, new.as_bytes()))?;
-        let renamed = connection.wait(py, fs.rename(&who, from.0, &from.1, to.0, &to.1, 0))?;
+        let renamed = connection.wait(py, fs.rename(&who, from.0, &from.1, to.0, &to.1, flags))?;
         renamed.map_err(|error| error::between(error, old, new))
     }
 
@@ -142,6 +157,18 @@ impl Client {
     /// Sets the permission bits of a file.
     fn chmod(&self, py: Python<'_>, path: OsString, mode: u32) -> PyResult<()> {
         self.set(py, path, SetAttr { mode: Some(mode & 0o7777), ..SetAttr::default() })
+    }
+
+    /// Gives a file to a user and a group; None leaves what it is.
+    #[pyo3(signature = (path, uid=None, gid=None))]
+    fn chown(
+        &self,
+        py: Python<'_>,
+        path: OsString,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    ) -> PyResult<()> {
+        self.set(py, path, SetAttr { uid, gid, ..SetAttr::default() })
     }
 
     /// Sets the time of the last change of a file's content to now.

@@ -76,8 +76,11 @@ impl Connection {
         self.wait(py, call)?.map_err(|error| error::raised(py, error, path))
     }
 
-    fn open(place: &Place, py: Python<'_>) -> PyResult<Connection> {
-        let config = config::load_found(place).map_err(error::unusable)?;
+    fn open(cluster: &Cluster, py: Python<'_>) -> PyResult<Connection> {
+        let config = config::load_found(&cluster.place).map_err(error::unusable)?;
+        if config.id != cluster.id {
+            return Err(error::another_cluster(&cluster.file(), &config.id, &cluster.id));
+        }
         let (runtime, _stop) = start()?;
         let options = Options { name: process_name::by_number(), ..Options::default() };
         let connecting = async { covey_cluster::connect(&config, options).await };
@@ -101,6 +104,8 @@ impl Drop for Connection {
 /// Where the cluster is described, and the connection to it, if there is one now.
 pub struct Cluster {
     place: Place,
+    /// Which cluster the file named when it was found: no later session may be one with another.
+    id: String,
     now: Mutex<Option<Arc<Connection>>>,
 }
 
@@ -109,7 +114,13 @@ impl Cluster {
     pub fn find(named: Option<PathBuf>) -> PyResult<Cluster> {
         let named = named.or_else(|| std::env::var_os("COVEY_CONFIG").map(PathBuf::from));
         let place = config::find(named.as_deref()).map_err(error::unusable)?.absolute();
-        Ok(Cluster { place, now: Mutex::default() })
+        let id = config::load_found(&place).map_err(error::unusable)?.id;
+        Ok(Cluster { place, id, now: Mutex::default() })
+    }
+
+    /// The cluster's ID.
+    pub fn id(&self) -> &str {
+        &self.id
     }
 
     /// The file.
@@ -132,7 +143,7 @@ impl Cluster {
             return Ok(known);
         }
         // The lock is free meanwhile: of two threads that connect, the first to be done wins.
-        let new = Arc::new(Connection::open(&self.place, py)?);
+        let new = Arc::new(Connection::open(self, py)?);
         let (kept, lost) = {
             let mut now = self.lock();
             match now.as_ref().filter(|known| known.is_ours()) {

@@ -4,9 +4,10 @@
 use covey_cluster::error::{self as cluster, Kind};
 use covey_ninep::tree::Errno;
 use covey_stripe::client;
-use pyo3::exceptions::PyOSError;
+use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
 /// What the system refused.
 pub struct Failed(std::io::Error);
@@ -66,6 +67,15 @@ fn words(errno: &Errno) -> String {
 pub fn forked() -> PyErr {
     let what = "the call was begun before the fork, and is the parent's: make it again";
     PyOSError::new_err((Errno::EIO, what))
+}
+
+/// The file names another cluster than the one whose files are meant.
+pub fn another_cluster(file: &Path, named: &str, meant: &str) -> PyErr {
+    PyValueError::new_err(format!(
+        "{} names cluster {named}, and not {meant}, whose files are meant\n\
+         hint: name the file of that cluster, or make a new file system for this one",
+        file.display()
+    ))
 }
 
 /// No cluster is found, its file is wrong, or it cannot be reached. The hints go with the words.

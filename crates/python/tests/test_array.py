@@ -1,6 +1,7 @@
 """Numpy arrays in files: the same parts as numpy's, and how many requests they take."""
 
 import itertools
+import operator
 
 import numpy as np
 import pytest
@@ -77,6 +78,39 @@ def test_every_index_names_what_it_names_in_numpy(fs, place, order):
     assert np.array_equal(array.T, content.T)
     assert fs.cat(f"{place}/a")[:4] == b"head"
     assert fs.size(f"{place}/a") == 4 + content.nbytes
+
+
+def test_values_may_have_more_axes_as_in_numpy(fs, place):
+    content = np.zeros((3, 40))
+    array = fs.array(f"{place}/m", content.shape, mode="w+")
+    for index, value in [
+        ((0, slice(None)), np.ones((1, 40))),
+        (..., np.full((1, 1, 3, 1), 2.0)),
+        ((2, slice(3, 4)), np.full((1, 1), 4.0)),
+        ((slice(None), 0, None), np.full((1, 3, 1), 5.0)),
+    ]:
+        content[index] = array[index] = value
+        assert np.array_equal(array[...], content), index
+    for value in [np.ones((2, 40)), np.ones((40, 1))]:
+        with pytest.raises(ValueError):
+            array[0, :] = value
+    assert np.array_equal(array[...], content)
+
+
+@pytest.mark.parametrize("value", [np.array(5), np.array(5.5), np.array([5]), np.array(True)], ids=repr)
+@pytest.mark.parametrize("kind", [int, float, complex, operator.index])
+def test_an_array_without_axes_is_the_number_that_it_is_in_numpy(fs, place, value, kind):
+    array = fs.array(f"{place}/a", value.shape, value.dtype, mode="w+")
+    array[...] = value
+    try:
+        wanted = kind(value)
+    except TypeError as error:
+        with pytest.raises(TypeError, match=str(error)):
+            kind(array)
+    else:
+        assert kind(array) == wanted and type(kind(array)) is type(wanted)
+    with pytest.raises(IndexError):
+        array[array]
 
 
 DTYPES = ["?", "i1", ">f4", "c16", "M8[us]", "S5", "U3", [("x", "f4"), ("y", "i2", (2,))], "V7"]

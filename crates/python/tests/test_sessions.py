@@ -1,5 +1,6 @@
 """Which file systems are the same, and how many sessions they take."""
 
+import pickle
 import shutil
 
 import fsspec
@@ -58,6 +59,56 @@ def test_a_file_that_names_another_cluster_now_is_another_file_system(cluster, o
     second = fsspec.filesystem("covey", config=str(config))
     assert second is not first and len(second.client.servers()) == 1
     assert len(first.client.servers()) == 4
+
+
+def test_a_pickled_file_system_is_of_the_same_cluster_or_an_error(cluster, other, monkeypatch, tmp_path):
+    monkeypatch.delenv("COVEY_CONFIG", raising=False)
+    places = [tmp_path / name for name in ("here", "there", "nowhere", "back")]
+    for place, one in zip(places, [cluster, other, None, cluster]):
+        place.mkdir()
+        if one is not None:
+            shutil.copy(one.config, place / "covey.toml")
+    here, there, nowhere, back = places
+    monkeypatch.chdir(here)
+    given = [fsspec.filesystem("covey"), fsspec.filesystem("covey", config="covey.toml")]
+    given.append(covey.CoveyFileSystem("covey.toml", True))
+    made = [pickle.dumps(fs) for fs in given] + [given[0].to_json().encode()]
+
+    def again():
+        covey.CoveyFileSystem.clear_instance_cache()
+        json = fsspec.AbstractFileSystem.from_json(made[-1].decode())
+        return [*map(pickle.loads, made[:-1]), json]
+
+    for place in [here, there, nowhere]:
+        monkeypatch.chdir(place)
+        for fs in again():
+            assert fs.config == str(here / "covey.toml")
+            assert fs.client.cluster_id == given[0].client.cluster_id
+            assert len(fs.client.servers()) == 4
+    assert pickle.loads(made[2]).auto_mkdir
+    # Elsewhere the file may name another cluster, or not be there.
+    shutil.copy(other.config, here / "covey.toml")
+    for blob in made[:-1]:
+        with pytest.raises(ValueError, match="names cluster"):
+            pickle.loads(blob)
+    (here / "covey.toml").unlink()
+    monkeypatch.chdir(there)
+    with pytest.raises(ValueError, match="hint: "):
+        pickle.loads(made[0])
+    monkeypatch.chdir(back)
+    assert len(pickle.loads(made[0]).client.servers()) == 4
+
+
+def test_a_closed_session_never_becomes_one_with_another_cluster(cluster, other, tmp_path):
+    config = tmp_path / "covey.toml"
+    shutil.copy(cluster.config, config)
+    fs = fsspec.filesystem("covey", config=str(config))
+    fs.client.close()
+    shutil.copy(other.config, config)
+    with pytest.raises(ValueError, match="names cluster"):
+        fs.exists("/")
+    shutil.copy(cluster.config, config)
+    assert fs.exists("/")
 
 
 def test_threads_share_a_session_which_ends_with_its_file_systems(cluster):

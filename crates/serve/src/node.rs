@@ -81,6 +81,7 @@ pub async fn serve_with(
     bind: impl FnOnce(&Namespace) -> TreeResult<()>,
 ) -> anyhow::Result<()> {
     let node = config.node(name)?.clone();
+    refuse_sandboxed_programs(&node)?;
     // Early, while there is little to be copied, and no file open that others must not have.
     let starter = node.is(Role::Launch).then(Starter::fork).transpose()?;
     // Whatever may fail for want of a right or a port fails before the store is touched.
@@ -147,6 +148,26 @@ pub async fn serve_with(
     say(&format!("{name} ended"));
     Ok(())
 }
+
+/// Users' programs would inherit the servers' sandbox, which `covey systemd sandbox` names in the environment.
+fn refuse_sandboxed_programs(node: &Node) -> anyhow::Result<()> {
+    if !node.is(Role::Launch) || std::env::var_os(SANDBOX).is_none() {
+        return Ok(());
+    }
+    let name = &node.name;
+    Err(Error::config(format!(
+        "cannot serve {name}: it has the role launch, and users' programs must not run in the \
+         servers' sandbox"
+    ))
+    .hint(format!(
+        "remove /etc/systemd/system/covey@{name}.service.d/sandbox.conf, then systemctl daemon-reload"
+    ))
+    .hint(format!("or take \"launch\" from the roles of {name} in covey.toml"))
+    .into())
+}
+
+/// Set by the drop-in of systemd that has the sandbox.
+const SANDBOX: &str = "COVEY_SANDBOX";
 
 fn build(
     config: &Arc<Config>,

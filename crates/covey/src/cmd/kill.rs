@@ -32,6 +32,7 @@ pub struct Args {
 pub async fn run(args: Args, context: &Context) -> Result<()> {
     let config = context.config()?;
     let mut failed = 0;
+    let what = args.signal.as_ref().map_or("end".to_owned(), |name| format!("send {name} to"));
     for job in &args.jobs {
         let found = find::parts(&config, context, job, args.user.as_deref()).await?;
         let ended = join_all(found.iter().map(|found| end(found, args.signal.as_deref()))).await;
@@ -41,7 +42,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
             failed += 1;
             context
                 .output
-                .say(format!("covey: cannot end a part of {job} on {}: {why}", found.node.name));
+                .say(format!("covey: cannot {what} a part of {job} on {}: {why}", found.node.name));
         }
     }
     match failed {

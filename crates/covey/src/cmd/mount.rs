@@ -37,14 +37,16 @@ const START_WAIT: Duration = Duration::from_secs(15);
 ///
 ///     /etc/covey/covey.toml  /mnt/covey  covey  _netdev,nofail,hard  0 0
 ///
-/// Its options are ro, hard, private (not for other users), consistency=MODE and threads=N.
+/// Its options are ro, noexec, hard, private (not for other users), consistency=MODE and threads=N.
+/// Where the same cluster is mounted there already, that is no error. Set-user-ID bits and device files
+/// never count on a mount: nosuid and nodev are always so, and suid and dev change nothing.
 ///
 /// With --takeover a mount that is in use passes to a new process, most often of a newer version, and
 /// no program notices more than a moment's pause: files stay open, locks stay held, and a program that
 /// waits for a lock goes on waiting. Only the user who mounted it may do so. The consistency mode,
-/// --read-only, --allow-other and --no-delegations stay as they are; so do --hard and --threads unless
-/// they are given. If anything fails, the process that served the mount goes on as before, and the
-/// error says why.
+/// --read-only, --no-exec, --allow-other and --no-delegations stay as they are; so do --hard and
+/// --threads unless they are given. If anything fails, the process that served the mount goes on as
+/// before, and the error says why.
 ///
 ///     covey mount --takeover /mnt/covey
 ///
@@ -59,13 +61,16 @@ pub struct Args {
     #[arg(long)]
     foreground: bool,
     /// Take the mount over from the process that serves it, while it is in use
-    #[arg(long, conflicts_with_all = ["allow_other", "read_only", "consistency", "no_delegations"])]
+    #[arg(long, conflicts_with_all = ["allow_other", "read_only", "no_exec", "consistency", "no_delegations"])]
     takeover: bool,
     #[command(flatten)]
     wish: Wish,
     /// Leave the terminal's session: what a mount in the background is started with
     #[arg(long, hide = true)]
     detached: bool,
+    /// Do nothing where the same cluster is mounted there already: what `mount -a` wants
+    #[arg(long, hide = true, conflicts_with_all = ["takeover", "foreground"])]
+    unless_mounted: bool,
 }
 
 /// How the mount shall behave.
@@ -80,6 +85,9 @@ pub struct Wish {
     /// Refuse every change
     #[arg(long)]
     read_only: bool,
+    /// Execute no programs from it
+    #[arg(long)]
+    no_exec: bool,
     /// How soon changes are seen, for files and directories without their own mode: strict,
     /// close-to-open or job-scratch, see `covey help consistency`
     #[arg(long, value_name = "MODE", default_value = Consistency::Strict.name(),
@@ -104,6 +112,7 @@ impl Wish {
             hard: false,
             allow_other: false,
             read_only: false,
+            no_exec: false,
             consistency,
             no_delegations: false,
             threads: None,
@@ -131,6 +140,11 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         return in_foreground(config, mountpoint, args.wish, is_kept).await;
     }
     if mounts::kind_at(&mountpoint).is_some_and(|kind| kind == KIND) {
+        if args.unless_mounted
+            && covey_mount::cluster_of(&mountpoint).await.as_ref() == Some(&config.id)
+        {
+            return say(context, &config, &mountpoint, "already mounted");
+        }
         return Err(Error::user(format!(
             "cannot mount at {}: Covey is mounted there already",
             mountpoint.display()
@@ -138,10 +152,14 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         .hint(format!("`covey umount {}` unmounts it", mountpoint.display())));
     }
     in_background(&config, &mountpoint, &args.wish).await?;
+    say(context, &config, &mountpoint, "mounted")
+}
+
+fn say(context: &Context, config: &Config, mountpoint: &Path, how: &str) -> Result<()> {
     let value = serde_json::json!({ "mount": mountpoint, "cluster": config.name });
     context.output.result(&value, |out| {
         use std::io::Write;
-        writeln!(out, "mounted cluster {} at {}", config.name, mountpoint.display())
+        writeln!(out, "{how} cluster {} at {}", config.name, mountpoint.display())
     })
 }
 
@@ -170,6 +188,7 @@ async fn in_foreground(
         hard: wish.hard,
         allow_other: wish.allow_other,
         read_only: wish.read_only,
+        no_exec: wish.no_exec,
         threads: usize::from(wish.threads.unwrap_or(1)),
         consistency: wish.consistency,
         delegations: !wish.no_delegations,
@@ -213,6 +232,7 @@ pub async fn in_background(config: &Config, mountpoint: &Path, wish: &Wish) -> R
         ("--hard", wish.hard),
         ("--allow-other", wish.allow_other),
         ("--read-only", wish.read_only),
+        ("--no-exec", wish.no_exec),
         ("--no-delegations", wish.no_delegations),
     ];
     arguments

@@ -6,7 +6,9 @@ use crate::error::Result;
 /// Print the systemd unit that runs a node, or that mounts the files
 ///
 /// One instance per node, named like the node in /etc/covey/covey.toml; one instance per directory,
-/// named as `systemd-escape --path` writes it.
+/// named as `systemd-escape --path` writes it. A node runs the programs of `covey run` as its children,
+/// so its unit takes nothing away from them; for a node without the role launch `sandbox` is a drop-in
+/// that leaves its servers little of what root may do.
 ///
 /// EXAMPLES
 ///
@@ -14,6 +16,7 @@ use crate::error::Result;
 ///     systemctl enable --now covey@node1
 ///     covey systemd mount > /etc/systemd/system/covey-mount@.service
 ///     systemctl enable --now covey-mount@mnt-covey
+///     covey systemd sandbox > /etc/systemd/system/covey@node1.service.d/sandbox.conf
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -29,6 +32,8 @@ enum Unit {
     Serve,
     /// covey-mount@DIR, the files at a directory
     Mount,
+    /// A drop-in for covey@NODE where the node has no role launch
+    Sandbox,
 }
 
 impl Unit {
@@ -40,6 +45,7 @@ impl Unit {
                 let text = include_str!("../../../../dist/covey-mount@.service");
                 ("covey-mount@.service", text)
             }
+            Unit::Sandbox => ("sandbox.conf", include_str!("../../../../dist/covey@.sandbox.conf")),
         }
     }
 }

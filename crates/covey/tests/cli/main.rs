@@ -10,12 +10,14 @@ mod dash;
 mod dependencies;
 mod docs;
 mod files;
+mod fstab;
 mod genconfig;
 mod home;
 mod image;
 
 mod keygen;
 mod layers;
+mod maintenance;
 mod measure;
 mod metrics;
 mod mpi;

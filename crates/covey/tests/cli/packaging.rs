@@ -82,12 +82,64 @@ fn the_units_are_the_packaged_ones() {
     assert_eq!(Home::new().run(["systemd", "mount"]).ok().stdout, mount);
 }
 
+/// The settings of a unit's service.
+fn settings(unit: &str) -> Vec<(&str, &str)> {
+    let service = unit.split("[Service]\n").nth(1).unwrap();
+    let lines = service.lines().take_while(|line| !line.starts_with('['));
+    lines.filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once('=')).collect()
+}
+
+/// What a process's children inherit and cannot get back, by the names of systemd.exec(5).
+fn is_sandbox(name: &str) -> bool {
+    let words = ["Protect", "Private", "Restrict", "SystemCall", "NoNewPrivileges", "ReadOnly"];
+    let more =
+        ["CapabilityBoundingSet", "MemoryDenyWriteExecute", "LockPersonality", "Inaccessible"];
+    let is_one = words.iter().chain(&more).any(|word| name.starts_with(word));
+    is_one && name != "RestartPreventExitStatus"
+}
+
+#[test]
+fn programs_of_users_are_not_in_the_sandbox_of_the_servers() {
+    let home = Home::new();
+    let unit = home.run(["systemd"]).ok().stdout;
+    let of_node = settings(&unit);
+    let taken: Vec<_> = of_node.iter().filter(|(name, _)| is_sandbox(name)).collect();
+    assert!(taken.is_empty(), "programs of `covey run` would miss {taken:?}");
+    // Control groups are made below the unit's own, and a program that takes too much memory ends alone.
+    for wanted in [("Delegate", "yes"), ("OOMPolicy", "continue"), ("TasksMax", "infinity")] {
+        assert!(of_node.contains(&wanted), "{wanted:?} in {of_node:?}");
+    }
+    let drop_in = home.run(["systemd", "sandbox"]).ok().stdout;
+    let taken = settings(&drop_in);
+    for name in ["ProtectHome", "PrivateTmp", "SystemCallFilter", "CapabilityBoundingSet"] {
+        assert!(taken.iter().any(|(taken, _)| *taken == name), "{name} in {taken:?}");
+    }
+    assert!(taken.contains(&("Environment", "COVEY_SANDBOX=yes")), "{taken:?}");
+}
+
+#[test]
+fn a_node_that_runs_programs_does_not_start_in_the_sandbox() {
+    let cluster = Cluster::up(1);
+    let mut serve = command::covey();
+    serve.args(["--config", cluster.config().to_str().unwrap(), "serve", "--node", "io1"]);
+    serve.env("COVEY_SANDBOX", "yes");
+    let done = run(serve);
+    assert_eq!(done.code, Some(2), "{done}");
+    for words in ["role launch", "sandbox", "hint: remove", "roles of io1"] {
+        assert!(done.stderr.contains(words), "{words}: {done}");
+    }
+}
+
 #[test]
 fn systemd_takes_the_units() {
     if !has_program("systemd-analyze") {
         return skip("needs systemd-analyze to check the units");
     }
     let home = Home::new();
+    // The node's unit with the drop-in as well.
+    std::fs::create_dir(home.path("covey@.service.d")).unwrap();
+    let drop_in = home.run(["systemd", "sandbox"]).ok().stdout;
+    std::fs::write(home.path("covey@.service.d/sandbox.conf"), drop_in).unwrap();
     let units = [("serve", "covey@io1.service"), ("mount", "covey-mount@mnt-covey.service")];
     for (kind, name) in units {
         // It looks for the program as well.

@@ -1,13 +1,13 @@
 //! `covey run`, `attach`, `ps`, `kill`, `wait`, `nodes` and `push` on a cluster of this machine.
 
 use crate::support::lab::Lab;
-use crate::support::{Cluster, Finished, PATIENCE, covey, has_program, skip, until};
+use crate::support::{Cluster, Finished, PATIENCE, covey, has_program, is_root, run, skip, until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 /// A cluster all of whose nodes start programs: `meta` and some I/O servers.
@@ -181,6 +181,32 @@ fn exit_codes_and_signals_come_back() {
     assert!(!done.ok && done.stderr.contains("/no/such/program"), "{done}");
     started(&cluster, &["-w", "io9", "true"]).says(&["io9"]);
     started(&cluster, &["-w", "io1", "-n", "3", "--ppn", "2", "true"]).says(&["do not fit"]);
+}
+
+#[test]
+fn a_signal_that_the_system_refuses_is_an_error_of_the_command() {
+    if !is_root() || !has_program("setpriv") {
+        return skip("needs root and setpriv, for a daemon without CAP_KILL");
+    }
+    let cluster = Cluster::planned();
+    let mut up = Command::new("setpriv");
+    up.args(["--bounding-set", "-kill", env!("CARGO_BIN_EXE_covey"), "up", "-n", "1", "--dir"]);
+    up.arg(&cluster.dir).env_remove("COVEY_CONFIG").current_dir("/");
+    let up = run(up);
+    assert!(up.ok, "{up}");
+    let script = "trap 'echo heard' USR1; echo ready; read word; exit 7";
+    let words =
+        ["run", "-w", "io1", "--job", "deaf", "--local", "--", "setpriv", "--reuid", "12345"];
+    let words = [&words[..], &["--clear-groups", "sh", "-c", script]].concat();
+    let mut beside = Beside::covey(&cluster, &words);
+    assert_eq!(beside.line(), "ready");
+    let refused = cluster.refused(&["kill", "-s", "USR1", "deaf"]);
+    assert_eq!(refused.code, Some(1), "{refused}");
+    for words in ["on io1", "signal 10", "not permitted", "hint: ", "CAP_KILL"] {
+        assert!(refused.stderr.contains(words), "{words}: {refused}");
+    }
+    drop(beside.0.stdin.take());
+    assert_eq!(beside.code(), Some(7));
 }
 
 #[test]

@@ -279,6 +279,60 @@ fn prolog_and_epilog_make_a_file_system_of_a_jobs_nodes_and_remove_it() {
     assert!(step.contains("is up on"), "{step}");
 }
 
+/// Prolog or epilog as slurmd runs them, without Slurm: `stub` is the program that they call.
+fn script(at: &Path, name: &str, stub: &str, job: &str) -> Command {
+    let dist = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/slurm");
+    for name in ["prolog", "epilog", "common"] {
+        fs::copy(dist.join(name), at.join(name)).unwrap();
+    }
+    fs::write(at.join("stub"), format!("#!/bin/sh\n{stub}")).unwrap();
+    fs::set_permissions(at.join("stub"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(at.join("secret"), "5".repeat(64) + "\n").unwrap();
+    let shown = at.display();
+    let settings = format!("COVEY={shown}/stub\nDIR={shown}\nMOUNT=\nSECRET={shown}/secret\n");
+    fs::write(at.join("settings"), settings).unwrap();
+    let mut command = Command::new(at.join(name));
+    command.env("SLURM_JOB_ID", job).env("SLURM_JOB_UID", "0").env("SLURM_JOB_GID", "0");
+    command.env("SLURM_JOB_COMMENT", "covey").env("SLURM_JOB_RESTART_COUNT", "0");
+    command.env("SLURMD_NODENAME", "n1").env("SLURM_JOB_NODELIST", "n1");
+    command.env("SLURM_SCRIPT_CONTEXT", format!("{name}_slurmd"));
+    command
+}
+
+#[test]
+fn the_epilog_removes_the_key_that_a_killed_prolog_has_left() {
+    if !is_root() {
+        return skip("needs root to write to /run");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let job = (3_000_000_000 + u64::from(std::process::id())).to_string();
+    // The words that `up` gets name the key.
+    let stub = format!(
+        "echo \"$@\" >{at}/words.new; mv {at}/words.new {at}/words; \
+         until [ -e {at}/go ]; do sleep 0.05; done",
+        at = dir.path().display()
+    );
+    let mut prolog = quiet(script(dir.path(), "prolog", &stub, &job));
+    let words = || fs::read_to_string(dir.path().join("words")).unwrap_or_default();
+    until("the prolog makes the file system", || words().contains("--key-file"));
+    prolog.kill().unwrap();
+    prolog.wait().unwrap();
+    fs::write(dir.path().join("go"), "").unwrap();
+    let made = words();
+    let mut after_key = made.split_whitespace().skip_while(|word| *word != "--key-file").skip(1);
+    let key = std::path::PathBuf::from(after_key.next().unwrap());
+    let is_private = fs::metadata(&key).unwrap().permissions().mode() & 0o77 == 0;
+    assert!(is_private && fs::read_to_string(&key).unwrap().trim().len() == 64);
+    let done = run(script(dir.path(), "epilog", "true\n", &job));
+    let is_left = key.exists();
+    let _ = fs::remove_file(&key);
+    assert!(done.ok && !is_left, "{} is left: {done}", key.display());
+    let of_job = format!("covey-{job}-");
+    let names = fs::read_dir("/run").unwrap().map(|entry| entry.unwrap().file_name());
+    let left: Vec<_> = names.filter(|name| name.to_string_lossy().starts_with(&of_job)).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
 #[test]
 fn a_job_that_slurm_starts_again_begins_anew() {
     let Some((slurm, host)) = slurm(installed) else { return };

@@ -28,6 +28,8 @@ pub struct MountOptions {
     pub default_permissions: bool,
     /// Nothing can be changed.
     pub read_only: bool,
+    /// No program in it can be executed. Set-user-ID bits and device files never count.
+    pub no_exec: bool,
     /// Largest read request in bytes.
     pub read_bytes_max: u32,
 }
@@ -136,6 +138,7 @@ fn mount_as_root(
     add_common(&mut data, options);
     let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
     flags.set(MountFlags::RDONLY, options.read_only);
+    flags.set(MountFlags::NOEXEC, options.no_exec);
     let data = CString::new(data)?;
     rustix::mount::mount(fsname, target, format!("fuse.{subtype}"), flags, data.as_c_str())?;
     Ok(device)
@@ -163,6 +166,9 @@ fn mount_by_helper(
     add_common(&mut data, options);
     if options.read_only {
         data.push_str(",ro");
+    }
+    if options.no_exec {
+        data.push_str(",noexec");
     }
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_read_timeout(Some(HELPER_PATIENCE))?;
@@ -287,6 +293,7 @@ mod tests {
             allow_other: false,
             default_permissions: true,
             read_only: false,
+            no_exec: true,
             read_bytes_max: 1 << 20,
         };
         let device = match fuse_mount(dir.path(), "test,name", "covey", &options) {
@@ -295,6 +302,9 @@ mod tests {
         };
         let mounted = mounted_at(dir.path()).unwrap().expect("it is in the table");
         assert_eq!(mounted.kind, "fuse.covey");
+        let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let line = table.lines().find(|line| line.contains(dir.path().to_str().unwrap())).unwrap();
+        assert!(["noexec", "nosuid", "nodev"].iter().all(|flag| line.contains(flag)), "{line}");
         clone_fd(&device).unwrap();
         umount(dir.path()).unwrap();
         assert_eq!(mounted_at(dir.path()).unwrap(), None);

@@ -49,6 +49,13 @@ impl Commands for SessionCommands {
                     .into()
             }
             ["clone", fan_out, list] => session.spread(self.1.clone(), fan_out, list),
+            ["signal", signal] => match signals::number(signal) {
+                Some(number) => match session.running() {
+                    Ok(job) => job.signal(number),
+                    Err(error) => Err(error).into(),
+                },
+                None => refuse(format!("there is no signal {signal:?}; hint: TERM, or 15")).into(),
+            },
             words => run_now(session, words).into(),
         }
     }
@@ -62,10 +69,6 @@ impl Commands for SessionCommands {
 /// The commands that do not wait.
 fn run_now(session: &Rc<Session>, words: &[&str]) -> Result<()> {
     match words {
-        ["signal", signal] => match signals::number(signal) {
-            Some(number) => session.running()?.signal(number),
-            None => refuse(format!("there is no signal {signal:?}; hint: TERM, or 15")),
-        },
         ["type", kind @ ("normal" | "persistent")] => {
             session.is_persistent.set(*kind == "persistent");
             Ok(())

@@ -122,8 +122,8 @@ pub trait Job: 'static {
     /// Ends its input.
     fn close_input(&self);
 
-    /// Sends a signal to its process group.
-    fn signal(&self, signal: i32) -> Result<()>;
+    /// Sends a signal to its process group, at once; the answer says whether the system has let it through.
+    fn signal(&self, signal: i32) -> Outcome<()>;
 
     /// Tells it that its terminal has another size; EOPNOTSUPP where it has none.
     fn resize(&self, size: Size) -> Result<()>;

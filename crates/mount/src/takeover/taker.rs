@@ -39,6 +39,12 @@ pub async fn server_of(mountpoint: &Path) -> Option<u32> {
     Some(process)
 }
 
+/// The ID of the cluster whose mount is on a directory; none where nobody who serves it listens.
+pub async fn cluster_of(mountpoint: &Path) -> Option<String> {
+    let (_, _, about) = greet(mountpoint).await.ok()?;
+    Some(about.cluster_id.to_string())
+}
+
 /// Takes over the mount on a directory. `options` says how, given what must stay.
 ///
 /// # Errors

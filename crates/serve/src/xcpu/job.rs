@@ -105,9 +105,20 @@ impl Job for RunningJob {
         }
     }
 
-    fn signal(&self, signal: i32) -> Result<()> {
-        self.keeper.signal(signal);
-        Ok(())
+    fn signal(&self, signal: i32) -> Outcome<()> {
+        let signalled = self.keeper.signal(signal);
+        Outcome::later(async move {
+            signalled.await.map_err(|error| match Errno::from(error).code {
+                Errno::EPERM => Errno::because(
+                    Errno::EPERM,
+                    format!(
+                        "signal {signal} for another user's program; hint: the node's daemon needs \
+                         CAP_KILL, see its unit"
+                    ),
+                ),
+                code => Errno::because(code, format!("signal {signal}")),
+            })
+        })
     }
 
     fn resize(&self, size: Size) -> Result<()> {

@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 /// The name by which mount(8) finds it.
 pub const NAME: &str = "mount.covey";
 
-/// What the kernel or mount(8) does by itself, or what is so in any case. Those that begin with `x-` and `_` are
+/// What the kernel or mount(8) does by itself, or what is so in any case: a mount is always `nosuid` and `nodev`. Those that begin with `x-` and `_` are
 /// comments to mount(8), to systemd, and to us.
 const WITHOUT_EFFECT: &[&str] = &[
     "defaults",
@@ -20,9 +20,7 @@ const WITHOUT_EFFECT: &[&str] = &[
     "nouser",
     "owner",
     "group",
-    "dev",
     "nodev",
-    "suid",
     "nosuid",
     "exec",
     "async",
@@ -33,6 +31,19 @@ const WITHOUT_EFFECT: &[&str] = &[
     "relatime",
     "norelatime",
 ];
+
+/// What users may want in vain: a mount of files that other machines serve gives nobody the rights of another.
+const IN_VAIN: &[&str] = &["suid", "dev"];
+
+/// A sentence for each option that asks for something and changes nothing.
+pub fn in_vain(args: &[OsString]) -> Vec<String> {
+    let options = args.windows(2).filter(|pair| pair[0] == "-o");
+    let words = options.flat_map(|pair| pair[1].to_str().unwrap_or("").split(','));
+    let words = words.filter(|word| IN_VAIN.contains(word));
+    words
+        .map(|word| format!("the option {word} changes nothing: a mount is always no{word}"))
+        .collect()
+}
 
 /// The arguments of `covey` that mean the same as those of `mount.covey`.
 ///
@@ -69,11 +80,12 @@ pub fn translate(args: impl IntoIterator<Item = OsString>) -> Result<Vec<OsStrin
         translated.extend(["config".into(), "check".into()]);
         return Ok(translated);
     }
-    translated.extend(["mount".into(), dir]);
+    translated.extend(["mount".into(), dir, "--unless-mounted".into()]);
     let mut is_private = false;
     for option in options.iter().flat_map(|list| list.to_str().unwrap_or("?").split(',')) {
         match option.split_once('=').unwrap_or((option, "")) {
             ("ro", "") => translated.push("--read-only".into()),
+            ("noexec", "") => translated.push("--no-exec".into()),
             ("hard", "") => translated.push("--hard".into()),
             ("private", "") => is_private = true,
             ("allow_other" | "", "") => {}
@@ -81,11 +93,11 @@ pub fn translate(args: impl IntoIterator<Item = OsString>) -> Result<Vec<OsStrin
                 translated.push(format!("--{option}").into())
             }
             (word, _) if word.starts_with("x-") || word.starts_with('_') => {}
-            (word, _) if WITHOUT_EFFECT.contains(&word) => {}
+            (word, _) if WITHOUT_EFFECT.contains(&word) || IN_VAIN.contains(&word) => {}
             _ => {
                 return Err(format!(
-                    "the option {option:?} is not supported; hint: the options are ro, hard, private, \
-                     consistency=MODE and threads=N"
+                    "the option {option:?} is not supported; hint: the options are ro, noexec, hard, \
+                     private, consistency=MODE and threads=N"
                 ));
             }
         }
@@ -115,15 +127,19 @@ mod tests {
     #[test]
     fn lines_of_fstab_become_commands() {
         for (line, command) in [
-            ("covey /mnt", "mount /mnt --allow-other"),
-            ("covey /mnt -o rw,_netdev,x-systemd.automount,nofail", "mount /mnt --allow-other"),
+            ("covey /mnt", "mount /mnt --unless-mounted --allow-other"),
+            (
+                "covey /mnt -o rw,_netdev,x-systemd.automount,nofail,suid,nodev",
+                "mount /mnt --unless-mounted --allow-other",
+            ),
+            ("covey /mnt -o noexec", "mount /mnt --unless-mounted --no-exec --allow-other"),
             (
                 "/etc/covey/covey.toml /m -n -o ro,hard,private",
-                "--config /etc/covey/covey.toml mount /m --read-only --hard",
+                "--config /etc/covey/covey.toml mount /m --unless-mounted --read-only --hard",
             ),
             (
                 "covey /m -sv -o consistency=close-to-open,threads=2 -t covey",
-                "--verbose mount /m --consistency=close-to-open --threads=2 --allow-other",
+                "--verbose mount /m --unless-mounted --consistency=close-to-open --threads=2 --allow-other",
             ),
             ("./c.toml /m -f", "--config ./c.toml config check"),
         ] {
@@ -132,10 +148,19 @@ mod tests {
     }
 
     #[test]
+    fn what_is_asked_for_in_vain_is_said() {
+        let said = |line: &str| in_vain(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        assert!(said("covey /mnt -o rw,nosuid,nodev").is_empty());
+        let told = said("covey /mnt -o rw,suid,hard -v -o dev");
+        assert!(told[0].contains("suid") && told[0].contains("nosuid"), "{told:?}");
+        assert!(told[1].contains("dev") && told.len() == 2, "{told:?}");
+    }
+
+    #[test]
     fn what_is_not_known_is_refused_by_name() {
         for (line, word) in [
             ("covey /m -o sync=yes", "sync=yes"),
-            ("covey /m -o ro,noexec", "noexec"),
+            ("covey /m -o ro,quota", "quota"),
             ("covey /m -o threads", "threads"),
             ("covey /m more", "3 words"),
             ("covey", "1 words"),

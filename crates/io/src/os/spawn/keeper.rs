@@ -3,7 +3,7 @@
 use super::child::Prepared;
 use super::family;
 use super::request::Request;
-use super::talk::{Event, Order, PACKET, Stage};
+use super::talk::{Event, Order, PACKET, Stage, Word};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
@@ -164,15 +164,27 @@ impl Family {
         match rustix::io::read(&self.daemon, &mut packet) {
             Ok(PACKET) => match Order::decode(packet) {
                 Order::Kill => self.is_ending = true,
-                // Not waited for yet, so the number is still the program's.
-                Order::Signal(signal) if !self.is_over => {
-                    // SAFETY: a plain system call.
-                    unsafe { libc::kill(-self.program, signal) };
+                Order::Signal(signal) => {
+                    let errno = self.signal(signal).err();
+                    let errno = errno.map_or(0, |error| error.raw_os_error().unwrap_or(libc::EIO));
+                    tell(&self.daemon, Word::Signalled(errno));
                 }
-                Order::Signal(_) => {}
             },
             Err(Errno::INTR | Errno::AGAIN) => {}
             _ => self.is_ending = true,
+        }
+    }
+
+    /// A program that has ended misses a signal.
+    fn signal(&self, signal: i32) -> io::Result<()> {
+        if self.is_over {
+            return Ok(());
+        }
+        // Not waited for yet, so the number is still the program's.
+        // SAFETY: a plain system call.
+        match unsafe { libc::kill(-self.program, signal) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
         }
     }
 
@@ -198,5 +210,9 @@ impl Family {
 }
 
 fn say(daemon: &OwnedFd, event: Event) {
-    let _ = rustix::net::send(daemon, &event.encode(), rustix::net::SendFlags::NOSIGNAL);
+    tell(daemon, Word::Event(event));
+}
+
+fn tell(daemon: &OwnedFd, word: Word) {
+    let _ = rustix::net::send(daemon, &word.encode(), rustix::net::SendFlags::NOSIGNAL);
 }

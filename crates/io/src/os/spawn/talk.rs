@@ -1,13 +1,20 @@
 //! What a keeper and the daemon say to each other: packets of eight bytes.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::sync::oneshot;
 
 /// The daemon's end. Dropping it ends the program and everything that came of it.
 #[derive(Debug)]
-pub struct Keeper(AsyncFd<OwnedFd>);
+pub struct Keeper {
+    socket: AsyncFd<OwnedFd>,
+    /// Who waits to hear of a signal, in the order of the orders.
+    asked: RefCell<VecDeque<oneshot::Sender<i32>>>,
+}
 
 /// What happened to a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +27,14 @@ pub enum Event {
     Ended(i32),
     /// Nothing of it is left.
     Gone,
+}
+
+/// What a keeper says: an event, or how a signal went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    Event(Event),
+    /// The error number, or 0.
+    Signalled(i32),
 }
 
 /// What fails when a program cannot be started.
@@ -61,11 +76,31 @@ impl Keeper {
         rustix::io::ioctl_fionbio(&socket, true)?;
         // SAFETY: an OwnedFd is the same descriptor for as long as it lives, and lives in here.
         let registered = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) };
-        Ok(Keeper(registered.map_err(|error| error.into_parts().1)?))
+        let socket = registered.map_err(|error| error.into_parts().1)?;
+        Ok(Keeper { socket, asked: RefCell::default() })
     }
 
-    /// The next event, as soon as there is one.
+    /// The next event, as soon as there is one. What [`Keeper::signal`] waits for is heard here.
     pub async fn next(&self) -> Event {
+        loop {
+            match self.word().await {
+                Word::Signalled(errno) => {
+                    let first = self.asked.borrow_mut().pop_front();
+                    if let Some(asked) = first {
+                        let _ = asked.send(errno);
+                    }
+                }
+                Word::Event(event) => {
+                    if event == Event::Gone {
+                        self.asked.borrow_mut().clear();
+                    }
+                    return event;
+                }
+            }
+        }
+    }
+
+    async fn word(&self) -> Word {
         let read = |socket: &OwnedFd| {
             let mut packet = [0; PACKET];
             // A keeper that ends before it has read an order resets the connection: that is reported first, and what it
@@ -75,28 +110,40 @@ impl Keeper {
                 other => other,
             };
             match read {
-                Ok(PACKET) => Ok(Event::decode(packet)),
-                Ok(_) => Ok(Event::Gone),
+                Ok(PACKET) => Ok(Word::decode(packet)),
+                Ok(_) => Ok(Word::Event(Event::Gone)),
                 Err(error) => Err(error.into()),
             }
         };
-        self.0.async_io(Interest::READABLE, read).await.unwrap_or(Event::Gone)
+        let word = self.socket.async_io(Interest::READABLE, read).await;
+        word.unwrap_or(Word::Event(Event::Gone))
     }
 
-    /// Sends a signal to the program's process group, if it still runs.
-    pub fn signal(&self, signal: i32) {
-        self.tell(Order::Signal(signal));
+    /// Sends a signal to the program's process group, if it still runs; at once, whether or not the answer is waited for.
+    /// The answer comes while somebody waits for the [`next`](Keeper::next) event.
+    pub fn signal(&self, signal: i32) -> impl Future<Output = io::Result<()>> + use<> {
+        let (tell, told) = oneshot::channel();
+        if self.tell(Order::Signal(signal)) {
+            self.asked.borrow_mut().push_back(tell);
+        }
+        async move {
+            match told.await {
+                // Its keeper has ended after the program.
+                Ok(0) | Err(_) => Ok(()),
+                Ok(errno) => Err(io::Error::from_raw_os_error(errno)),
+            }
+        }
     }
 
     /// Ends the program and everything that came of it; [`Event::Gone`] says when that is done.
     pub fn kill(&self) {
-        self.tell(Order::Kill);
+        let _ = self.tell(Order::Kill);
     }
 
-    /// A keeper that is gone needs no orders, and it reads them faster than anyone gives them.
-    fn tell(&self, order: Order) {
+    /// A keeper that is gone needs no orders, and it reads them faster than anyone gives them. Whether it will.
+    fn tell(&self, order: Order) -> bool {
         let flags = rustix::net::SendFlags::NOSIGNAL;
-        let _ = rustix::net::send(self.0.get_ref(), &order.encode(), flags);
+        rustix::net::send(self.socket.get_ref(), &order.encode(), flags).is_ok()
     }
 }
 
@@ -117,6 +164,22 @@ impl Event {
             b'F' => Event::Failed(number, Stage::of(packet[1])),
             b'E' => Event::Ended(number),
             _ => Event::Gone,
+        }
+    }
+}
+
+impl Word {
+    pub(super) fn encode(self) -> [u8; PACKET] {
+        match self {
+            Word::Event(event) => event.encode(),
+            Word::Signalled(errno) => packet(b's', 0, errno),
+        }
+    }
+
+    fn decode(packet: [u8; PACKET]) -> Word {
+        match packet[0] {
+            b's' => Word::Signalled(number(packet)),
+            _ => Word::Event(Event::decode(packet)),
         }
     }
 }
@@ -159,10 +222,11 @@ mod tests {
             let (ours, theirs) = socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
             let keeper = Keeper::new(ours).unwrap();
             send(&theirs, &Event::Ended(7 << 8).encode(), SendFlags::NOSIGNAL).unwrap();
-            keeper.signal(libc::SIGTERM);
+            let signalled = keeper.signal(libc::SIGTERM);
             drop(theirs);
             assert_eq!(keeper.next().await, Event::Ended(7 << 8));
             assert_eq!(keeper.next().await, Event::Gone);
+            assert!(signalled.await.is_ok() && keeper.signal(libc::SIGTERM).await.is_ok());
         });
     }
 
@@ -175,7 +239,9 @@ mod tests {
             Event::Gone,
         ] {
             assert_eq!(Event::decode(event.encode()), event);
+            assert_eq!(Word::decode(event.encode()), Word::Event(event));
         }
+        assert_eq!(Word::decode(Word::Signalled(1).encode()), Word::Signalled(1));
         for order in [Order::Signal(15), Order::Kill] {
             assert_eq!(Order::decode(order.encode()), order);
         }

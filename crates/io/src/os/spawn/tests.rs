@@ -99,8 +99,9 @@ fn no_descendant_escapes() {
             let started = starter.start(&shell(script)).unwrap();
             assert!(matches!(started.keeper.next().await, Event::Started(_)));
             let pid = String::from_utf8(started.stdout.read(100).await.unwrap()).unwrap();
-            started.keeper.signal(libc::SIGTERM);
+            let signalled = started.keeper.signal(libc::SIGTERM);
             assert_eq!(started.keeper.next().await, Event::Ended(libc::SIGTERM));
+            assert!(signalled.await.is_ok());
             assert!(is_alive(&pid), "it has left the group");
             if how == "kill" {
                 started.keeper.kill();
@@ -110,6 +111,37 @@ fn no_descendant_escapes() {
                 drop(started);
             }
             until("the descendant is gone", || !is_alive(&pid)).await;
+        }
+    });
+}
+
+#[test]
+fn a_signal_that_the_kernel_refuses_is_an_error() {
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+    if !crate::os::credentials::can_switch() {
+        return covey_harness::skip("to become another user takes root");
+    }
+    // As under a unit without it. The starter and what comes of it have what this thread has.
+    let all = capabilities(None).unwrap();
+    let mut fewer = all;
+    fewer.effective.remove(CapabilitySet::KILL);
+    fewer.permitted.remove(CapabilitySet::KILL);
+    let starter = std::thread::spawn(move || {
+        set_capabilities(None, fewer).unwrap();
+        Starter::fork().unwrap()
+    });
+    let starter = starter.join().unwrap();
+    block_on(async {
+        let mut command = shell("read line; exit 3");
+        (command.uid, command.gid, command.groups) = (4321, 1234, vec![1234]);
+        let started = starter.start(&command).unwrap();
+        assert!(matches!(started.keeper.next().await, Event::Started(_)));
+        let (first, second) = (started.keeper.signal(libc::SIGTERM), started.keeper.signal(0));
+        // It is never ended by signals, and goes on by its input.
+        started.stdin.write(b"go on\n").await.unwrap();
+        assert_eq!(started.keeper.next().await, Event::Ended(3 << 8));
+        for signalled in [first.await, second.await] {
+            assert_eq!(signalled.unwrap_err().raw_os_error(), Some(libc::EPERM));
         }
     });
 }
