@@ -114,8 +114,8 @@ pub trait Host: 'static {
     /// Hands a mapping over to a worker that may not have it yet.
     fn share(&self, mapping: u32, worker: u32) -> Result<()>;
 
-    /// A line of the log.
-    fn log(&self, text: &[u8]);
+    /// Writes to the log. Later where the log does not take it now: whoever reads it may be slow.
+    fn log(&self, text: Bytes) -> Outcome<()>;
 }
 
 /// EACCES unless the mode lets the user do this: 4 to read, 2 to write.

@@ -11,6 +11,7 @@
 
 mod ending;
 mod host;
+mod log;
 mod mappings;
 mod registry;
 mod rounds;

@@ -14,7 +14,7 @@ use std::rc::Weak;
 pub(crate) struct ToyHost {
     pub memory: Rc<Flat>,
     next: Cell<u64>,
-    pub logged: RefCell<Vec<u8>>,
+    pub logged: Rc<RefCell<Vec<u8>>>,
     pub files: RefCell<BTreeMap<String, Vec<u8>>>,
     /// Those that are open.
     parts: RefCell<BTreeMap<String, Weak<Part>>>,
@@ -170,8 +170,17 @@ impl Host for ToyHost {
         Ok(())
     }
 
-    fn log(&self, text: &[u8]) {
-        self.logged.borrow_mut().extend_from_slice(text);
+    fn log(&self, text: covey_wire::Bytes) -> Outcome<()> {
+        let (gate, logged) = (self.gate.clone(), self.logged.clone());
+        if gate.is_open.get() {
+            logged.borrow_mut().extend_from_slice(&text);
+            return Ok(()).into();
+        }
+        Outcome::later(async move {
+            gate.bell.wait(|| gate.is_open.get().then_some(())).await;
+            logged.borrow_mut().extend_from_slice(&text);
+            Ok(())
+        })
     }
 }
 
@@ -202,7 +211,7 @@ pub(crate) fn toy(workers: u32) -> Toy {
     let memory = Rc::new(Flat::new(plan.bytes()));
     plan.sign(&*memory);
     let next = Cell::new(plan.heap_at());
-    let (logged, files) = (RefCell::default(), RefCell::default());
+    let (logged, files) = (Rc::default(), RefCell::default());
     let gate = Rc::new(Gate { bell: Bell::default(), is_open: Cell::new(true) });
     let (memory_, read_in, parts) = (memory.clone(), Cell::new(0), RefCell::default());
     let (is_full, is_read_only) = (Rc::default(), Cell::new(false));
@@ -417,4 +426,39 @@ fn a_private_file_is_read_in_once_and_whoever_waits_for_it_may_give_up() {
     let Poll::Ready(Ok(_)) = second.as_mut().poll(context) else { panic!("it is there") };
     let Poll::Ready(Ok(_)) = third.as_mut().poll(context) else { panic!("the same is there") };
     assert_eq!(host.read_in.get(), 2);
+}
+
+#[test]
+fn a_log_that_nobody_reads_makes_its_writers_wait_in_their_order_and_nobody_else() {
+    use std::task::{Context, Poll, Waker};
+    let Toy { host, .. } = toy(1);
+    let log = Log::new(host.clone());
+    let user = Rc::new(User { uid: 7, gid: 7, groups: vec![7] });
+    let root = Name::from("/");
+    let attach = Attach { peer: Peer::default(), uname: root.clone(), n_uname: None, aname: root };
+    let (_, _, root) = at_once(log.enter(&user, attach).wait()).unwrap();
+    let node = at_once(log.walk(&user, &root, &[Name::from("log")]).wait()).unwrap()[0].1;
+    let write = |text: &'static str| {
+        let data = Write::bytes(0, covey_wire::Bytes::from_static(text.as_bytes()));
+        Box::pin(log.write(&user, &node, data).into_outcome().wait())
+    };
+    let context = &mut Context::from_waker(Waker::noop());
+    assert!(matches!(write("a").as_mut().poll(context), Poll::Ready(Ok(1))));
+    host.gate.is_open.set(false);
+    let mut waiting = ["b", "gone", "cc"].map(write);
+    for write in &mut waiting {
+        assert!(write.as_mut().poll(context).is_pending());
+    }
+    let [mut first, gone, mut last] = waiting;
+    drop(gone);
+    host.gate.is_open.set(true);
+    host.gate.bell.ring();
+    // One that comes when there is room again is behind those that wait.
+    let mut new = write("d");
+    assert!(new.as_mut().poll(context).is_pending());
+    assert!(last.as_mut().poll(context).is_pending());
+    assert!(matches!(first.as_mut().poll(context), Poll::Ready(Ok(1))));
+    assert!(matches!(last.as_mut().poll(context), Poll::Ready(Ok(2))));
+    assert!(matches!(new.as_mut().poll(context), Poll::Ready(Ok(1))));
+    assert_eq!(*host.logged.borrow(), b"abccd");
 }

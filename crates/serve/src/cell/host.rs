@@ -1,6 +1,7 @@
 //! The host: it serves the boxes of its workers.
 
 use super::ending::{Ending, HostControl};
+use super::log::LogQueue;
 use super::rounds::serve;
 use super::start::{Running, start};
 use super::world::{Pool, World};
@@ -114,8 +115,8 @@ pub(super) struct Worker {
 }
 
 impl Host {
-    /// Makes the memory and the devices. `log` is given what workers write to the log.
-    pub fn new(wish: Wish, log: impl Fn(&[u8]) + 'static) -> anyhow::Result<Host> {
+    /// Makes the memory and the devices. `log` is given what workers write to the log, on a thread of its own: it may block.
+    pub fn new(wish: Wish, log: impl FnMut(&[u8]) + Send + 'static) -> anyhow::Result<Host> {
         if wish.is_threads && (wish.trace.is_some() || wish.replay.is_some()) {
             bail!("traces are those of processes: leave out --threads");
         }
@@ -128,6 +129,7 @@ impl Host {
         let process = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let heap = Rc::new(RefCell::new(heap));
         let pool = Pool { area: area.clone(), heap, is_huge: wish.is_huge };
+        let log = LogQueue::new(log).context("cannot start a thread for the log")?;
         let world = Rc::new(World::new(pool, process, log));
         let headers = Rc::new(Headers::new(area.clone(), wish.workers, wait_for_copy));
         let names = Namespace::new(Door(Users::of_this_process()));
@@ -200,9 +202,25 @@ impl Host {
             .zip(0..)
             .map(|(running, number)| self.end(running, number, &workers));
         let served = serve(self.bell.clone(), self.area.clone(), workers.clone());
+        let outcomes = tokio::select! {
+            outcomes = futures_util::future::join_all(ends) => outcomes,
+            failed = served => return Err(failed),
+        };
+        self.finish_log().await?;
+        Ok(outcomes)
+    }
+
+    /// Waits until all of the log is written; not for long where the host was told to end.
+    async fn finish_log(&self) -> anyhow::Result<()> {
+        let late = async {
+            let why = self.ending.told().await;
+            tokio::time::sleep(LOG_PATIENCE).await;
+            why
+        };
         tokio::select! {
-            outcomes = futures_util::future::join_all(ends) => Ok(outcomes),
-            failed = served => Err(failed),
+            biased;
+            () = self.world.log.written() => Ok(()),
+            why = late => bail!("{why}, and nobody reads the log: the last of it is lost"),
         }
     }
 
@@ -377,6 +395,8 @@ impl Worker {
     }
 }
 
+/// A host that was told to end waits so long for whoever reads its log.
+const LOG_PATIENCE: Duration = Duration::from_secs(1);
 /// Output of one turn.
 const OUTPUT_BYTES: usize = 256 << 10;
 /// A worker copies some kilobytes while somebody shortens the file: it is given time, even one that has no CPU.

@@ -1,5 +1,6 @@
 //! What the devices of a host need of Linux: memory in the area, and files.
 
+use super::log::LogQueue;
 use super::mappings::{Lent, Mappings};
 use covey_cell::devices::{Backing, Host};
 use covey_cell::header::Place;
@@ -25,7 +26,8 @@ pub(super) struct World {
     owner: (u32, u32),
     /// Files that workers map.
     pub mappings: Rc<Mappings>,
-    log: LogSink,
+    /// What workers write to the log.
+    pub log: LogQueue,
 }
 
 /// What files in memory are made of.
@@ -37,12 +39,9 @@ pub(super) struct Pool {
     pub is_huge: bool,
 }
 
-/// What is given the lines of the log.
-type LogSink = Box<dyn Fn(&[u8])>;
-
 impl World {
-    pub fn new(pool: Pool, owner: (u32, u32), log: impl Fn(&[u8]) + 'static) -> World {
-        World { pool, owner, mappings: Rc::default(), log: Box::new(log) }
+    pub fn new(pool: Pool, owner: (u32, u32), log: LogQueue) -> World {
+        World { pool, owner, mappings: Rc::default(), log }
     }
 
     fn part(&self) -> Rc<Part> {
@@ -142,8 +141,8 @@ impl Host for World {
         self.mappings.share(mapping, worker)
     }
 
-    fn log(&self, text: &[u8]) {
-        (self.log)(text);
+    fn log(&self, text: Bytes) -> Outcome<()> {
+        self.log.put(text)
     }
 }
 
@@ -422,12 +421,13 @@ mod tests {
     }
 
     fn world() -> World {
-        World::new(pool(), (1, 1), |_| ())
+        World::new(pool(), (1, 1), LogQueue::new(|_| ()).expect("a thread"))
     }
 
     #[test]
     fn huge_pages_change_no_byte() {
-        let world = World::new(Pool { is_huge: true, ..pool() }, (1, 1), |_| ());
+        let log = LogQueue::new(|_| ()).expect("a thread");
+        let world = World::new(Pool { is_huge: true, ..pool() }, (1, 1), log);
         let part = world.memory().expect("memory");
         part.write(5 << 20, b"quail").expect("written");
         part.write(12 << 20, b"end").expect("written, elsewhere");
