@@ -2,14 +2,15 @@
 
 use super::ending::{Ending, HostControl};
 use super::log::LogQueue;
+use super::part::Pool;
 use super::rounds::serve;
 use super::start::{Running, start};
-use super::world::{Pool, World};
+use super::world::World;
 use crate::identity::Users;
 use crate::{accept, lobby};
 use anyhow::{Context as _, bail};
 use covey_cell::devices::{HostFiles, Kind, Lanes, Lines, Log, Memory, Pipes, worker_name};
-use covey_cell::header::Headers;
+use covey_cell::header::{Headers, Pause};
 use covey_cell::mailbox::{HostBox, Wake};
 use covey_cell::{Plan, SLOTS};
 use covey_io::os::net::{Address, Listener};
@@ -25,12 +26,14 @@ use covey_ninep::tree::{Attach, Peer, Result as TreeResult, User};
 use covey_wire::{BytesMut, Machine, Piece, Segments};
 use std::cell::RefCell;
 use std::ffi::OsString;
+use std::fs::File;
 use std::future::poll_fn;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -128,7 +131,8 @@ impl Host {
         let (area, bell) = (Rc::new(area), Rc::new(Bell::new()?));
         let process = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let heap = Rc::new(RefCell::new(heap));
-        let pool = Pool { area: area.clone(), heap, is_huge: wish.is_huge };
+        let content = Arc::new(File::from(file.try_clone()?));
+        let pool = Pool { area: area.clone(), heap, file: content, is_huge: wish.is_huge };
         let log = LogQueue::new(log).context("cannot start a thread for the log")?;
         let world = Rc::new(World::new(pool, process, log));
         let headers = Rc::new(Headers::new(area.clone(), wish.workers, wait_for_copy));
@@ -400,13 +404,16 @@ const LOG_PATIENCE: Duration = Duration::from_secs(1);
 /// Output of one turn.
 const OUTPUT_BYTES: usize = 256 << 10;
 /// A worker copies some kilobytes while somebody shortens the file: it is given time, even one that has no CPU.
-fn wait_for_copy(rounds: u32) -> bool {
+fn wait_for_copy(rounds: u32) -> Pause {
     match rounds {
         0..1000 => std::hint::spin_loop(),
         1000..1200 => std::thread::yield_now(),
-        _ => std::thread::sleep(Duration::from_micros(100)),
+        1200..3200 => {
+            return Pause::Passes(Box::pin(tokio::time::sleep(Duration::from_millis(1))));
+        }
+        _ => return Pause::Over,
     }
-    rounds < 20_000
+    Pause::Passed
 }
 
 /// Who may come in from outside: as to a node.

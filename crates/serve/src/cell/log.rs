@@ -64,7 +64,8 @@ mod tests {
     use std::sync::mpsc::sync_channel;
 
     #[test]
-    fn a_reader_that_stands_still_holds_up_who_writes_more_than_the_queue_takes_and_loses_nothing() {
+    fn a_reader_that_stands_still_holds_up_who_writes_more_than_the_queue_takes_and_loses_nothing()
+    {
         // Whoever reads takes nothing before it is told to.
         let (read, told) = sync_channel::<()>(0);
         let (tell, taken) = channel::<Vec<u8>>();
