@@ -139,8 +139,18 @@ pub enum Step<Q> {
 impl<Q: 'static, A: 'static> Coroutine<Q, A> {
     /// A coroutine on a stack of its own, with a guard page.
     pub fn new(stack_bytes: usize, body: impl FnOnce() + 'static) -> io::Result<Coroutine<Q, A>> {
-        let stack = Place::Own(DefaultStack::new(stack_bytes)?);
-        Ok(Coroutine::begun(stack, Canary::behind_a_guard(), body))
+        Coroutine::with_stack(stack_bytes, body).map(|(cor, _)| cor)
+    }
+
+    /// The same, and where its stack is, without the guard page.
+    pub fn with_stack(
+        stack_bytes: usize,
+        body: impl FnOnce() + 'static,
+    ) -> io::Result<(Coroutine<Q, A>, Span)> {
+        let stack = DefaultStack::new(stack_bytes)?;
+        let bytes = stack_bytes as u64;
+        let span = Span::new((stack.base().get() as u64).saturating_sub(bytes), bytes);
+        Ok((Coroutine::begun(Place::Own(stack), Canary::behind_a_guard(), body), span))
     }
 
     /// A coroutine on the caller's stack. `keep` is dropped with the coroutine.
@@ -254,6 +264,19 @@ mod tests {
     fn ask(number: u32) -> u64 {
         // SAFETY: all coroutines of these tests have these types.
         unsafe { suspend::<u32, u64>(number) }.expect("in a coroutine")
+    }
+
+    #[test]
+    fn a_coroutine_with_a_stack_of_its_own_runs_where_it_says() {
+        let local = Rc::new(Cell::new(0_u64));
+        let told = local.clone();
+        let body = move || {
+            let here = 0_u8;
+            told.set(ptr::from_ref(std::hint::black_box(&here)).expose_provenance() as u64);
+        };
+        let (mut cor, stack) = Coroutine::<u32, u64>::with_stack(32 << 10, body).unwrap();
+        assert_eq!((stack.bytes, resume(&mut cor, &mut Resumer::new(), 0)), (32 << 10, Step::Done));
+        assert!((stack.address..stack.end().unwrap()).contains(&local.get()));
     }
 
     #[test]

@@ -25,16 +25,44 @@ pub use region::{Lines, Region};
 
 use crate::header::Place;
 use covey_ninep::message::Qid;
-use covey_ninep::tree::{Attr, Errno, Outcome, Result, Time, User};
+use covey_ninep::tree::{Attr, Errno, O_TRUNC, Outcome, Result, Time, User};
 use covey_wire::{Bytes, Name};
+use std::pin::Pin;
 use std::rc::Rc;
 
 /// The call by which a worker asks where an open file lies: this number and that of the worker. The answer is
 /// [`crate::header::Ticket::encode`]d.
 pub const MAP: u32 = 1;
 
+/// How a file of the host is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// For reading.
+    Read,
+    /// For writing.
+    Write,
+    /// For both.
+    Both,
+}
+
+impl Access {
+    /// That which flags of open(2) ask for; who has a file cut off writes.
+    fn of(flags: u32) -> Access {
+        match (wanted(flags), flags & O_TRUNC != 0) {
+            (4, false) => Access::Read,
+            (2, _) => Access::Write,
+            _ => Access::Both,
+        }
+    }
+}
+
 /// The bytes of a file.
 pub trait Backing {
+    /// How it is open.
+    fn access(&self) -> Access {
+        Access::Both
+    }
+
     /// Which file it is, of those that [`Host::open`] opens.
     fn number(&self) -> u64 {
         0
@@ -43,9 +71,14 @@ pub trait Backing {
     /// How many there are.
     fn size(&self) -> u64;
 
-    /// The same, after a look at what others may have changed.
-    fn refresh(&self) -> Result<u64> {
-        Ok(self.size())
+    /// How many there are really: others may have changed that.
+    fn measure(&self) -> Outcome<u64> {
+        Ok(self.size()).into()
+    }
+
+    /// So many there are from now on, as was measured.
+    fn settle(&self, size: u64) {
+        let _ = size;
     }
 
     /// Whether the size says how much can be read. Files that a kernel makes up while they are read have none.
@@ -56,7 +89,7 @@ pub trait Backing {
     /// Reads into `out`, which lies within the size: how much, less only if the file has lost bytes, or has no size.
     fn read(&self, at: u64, out: &mut [u8]) -> Result<usize>;
 
-    /// Writes; behind the end the file grows, with zeros between.
+    /// Writes within the size.
     fn write(&self, at: u64, data: &[u8]) -> Result<()>;
 
     /// Reads up to `count` bytes while others are served; none where [`read`](Backing::read) makes nobody wait.
@@ -66,14 +99,15 @@ pub trait Backing {
     }
 
     /// Writes while others are served; none where [`write`](Backing::write) makes nobody wait. What it has has not moved when
-    /// the file has grown, and its size is learned by a [`refresh`](Backing::refresh).
+    /// the file has grown, and its size is to be [measured](Backing::measure).
     fn store(&self, at: u64, data: &Bytes) -> Option<Outcome<()>> {
         let _ = (at, data);
         None
     }
 
-    /// Cuts it off, or lets it grow with zeros.
-    fn resize(&self, size: u64) -> Result<()>;
+    /// Cuts it off, or lets it grow with zeros, while others are served where that takes time. It may lie elsewhere then. One
+    /// that was begun is waited for before anything else is changed.
+    fn resize(&self, size: u64) -> Outcome<()>;
 
     /// Where it lies in memory that workers reach; `None` when it does not.
     fn place(&self) -> Option<Place>;
@@ -93,8 +127,8 @@ pub trait Host: 'static {
     /// A new, empty file in memory.
     fn memory(&self) -> Result<Rc<dyn Backing>>;
 
-    /// A file of the host.
-    fn open(&self, path: &str, may_write: bool) -> Outcome<Rc<dyn Backing>>;
+    /// A file of the host. One that is opened for writing alone may be readable, too: that lets it lie in memory.
+    fn open(&self, path: &str, access: Access) -> Outcome<Rc<dyn Backing>>;
 
     /// The content of a file of the host, in memory. Workers are served while it is read in.
     fn private(&self, path: &str) -> Outcome<Rc<dyn Backing>>;
@@ -114,8 +148,11 @@ pub trait Host: 'static {
     /// Hands a mapping over to a worker that may not have it yet.
     fn share(&self, mapping: u32, worker: u32) -> Result<()>;
 
-    /// A line of the log.
-    fn log(&self, text: &[u8]);
+    /// Does work beside what else is done.
+    fn detach(&self, work: Pin<Box<dyn Future<Output = ()>>>);
+
+    /// Writes to the log. Later where the log does not take it now: whoever reads it may be slow.
+    fn log(&self, text: Bytes) -> Outcome<()>;
 }
 
 /// EACCES unless the mode lets the user do this: 4 to read, 2 to write.

@@ -19,8 +19,10 @@
 use crate::memory::Shared;
 use crate::plan::{ACCESS_AT, HEADERS, LINE, box_at, header_at};
 use covey_ninep::tree::{Errno, Result};
+use std::any::Any;
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::rc::Rc;
 
 /// Where the bytes of a file lie.
@@ -118,27 +120,40 @@ pub fn glance(memory: &impl Shared, ticket: Ticket) -> Place {
     }
 }
 
+/// What becomes of the time while a worker copies.
+pub enum Pause {
+    /// It has passed: look again.
+    Passed,
+    /// It passes until this is done. Others are served meanwhile.
+    Passes(Pin<Box<dyn Future<Output = ()>>>),
+    /// Too much of it has passed.
+    Over,
+}
+
 /// The host's lines.
 pub struct Headers<S> {
     memory: Rc<S>,
     workers: u32,
     free: RefCell<Vec<u32>>,
-    /// Workers that were waited for in vain, and have copied the same ever since.
-    stuck: RefCell<BTreeSet<u32>>,
-    /// Lets time pass while a worker copies; false when that has taken too long.
-    wait: Box<dyn Fn(u32) -> bool>,
+    /// Workers that were waited for in vain, and the access word that each has had ever since.
+    stuck: RefCell<BTreeMap<u32, u32>>,
+    /// Lines of files that are gone, from which a worker still copied, and what is to be kept until it has.
+    retiring: RefCell<Vec<(Ticket, Box<dyn Any>)>>,
+    /// Lets time pass while a worker copies, as often as the count says.
+    wait: Box<dyn Fn(u32) -> Pause>,
 }
 
 impl<S: Shared> Headers<S> {
-    /// All of them free. `wait` is called with a count while a worker copies, and says whether to go on waiting.
-    pub fn new(memory: Rc<S>, workers: u32, wait: impl Fn(u32) -> bool + 'static) -> Headers<S> {
+    /// All of them free. `wait` is called with a count while a worker copies.
+    pub fn new(memory: Rc<S>, workers: u32, wait: impl Fn(u32) -> Pause + 'static) -> Headers<S> {
         let free = RefCell::new((0..HEADERS).rev().collect());
-        let stuck = RefCell::default();
-        Headers { memory, workers, free, stuck, wait: Box::new(wait) }
+        let (stuck, retiring) = Default::default();
+        Headers { memory, workers, free, stuck, retiring, wait: Box::new(wait) }
     }
 
     /// A line for a file; `None` when all are in use, and the file is used by messages only.
     pub fn publish(&self, view: View) -> Option<Ticket> {
+        self.sweep();
         let index = self.free.borrow_mut().pop()?;
         let epoch = self.memory.load(header_at(index) + EPOCH).wrapping_add(1);
         self.memory.store(header_at(index) + EPOCH, epoch);
@@ -146,56 +161,84 @@ impl<S: Shared> Headers<S> {
         Some(Ticket { index, epoch })
     }
 
-    /// Changes a file and its line while no worker copies. EBUSY, with nothing changed, when a worker copied for too long.
-    pub fn change(&self, ticket: Ticket, act: impl FnOnce() -> Result<View>) -> Result<()> {
-        let at = header_at(ticket.index);
-        let generation = self.memory.load(at + GENERATION) | 1;
-        self.memory.store(at + GENERATION, generation);
+    /// Lets nobody begin to copy by a line. Who copies already is waited for by [`quiet`](Headers::quiet).
+    pub fn close(&self, ticket: Ticket) {
+        let at = header_at(ticket.index) + GENERATION;
+        self.memory.store(at, self.memory.load(at) | 1);
         self.memory.fence_heavy();
-        let result = self.quiet(ticket.index).and_then(|()| act());
-        if let Ok(view) = &result {
-            self.put(ticket.index, *view);
-        }
-        self.memory.store(at + GENERATION, generation.wrapping_add(1));
-        result.map(drop)
     }
 
-    /// The file is gone: its line is another's next.
-    pub fn retire(&self, ticket: Ticket) {
-        let gone = View { size: 0, place: Place::default() };
-        // A line that a worker does not let go of is not used again.
-        if self.change(ticket, || Ok(gone)).is_ok() {
+    /// Says what holds from now on by a line that was closed.
+    pub fn open(&self, ticket: Ticket, view: View) {
+        self.put(ticket.index, view);
+        let at = header_at(ticket.index) + GENERATION;
+        self.memory.store(at, (self.memory.load(at) | 1).wrapping_add(1));
+    }
+
+    /// Waits until nobody copies by a closed line. EBUSY where a worker does not let go of it, for which the next one waits no
+    /// longer than a copy takes, until that worker's access word has changed.
+    pub async fn quiet(self: Rc<Self>, ticket: Ticket) -> Result<()> {
+        let word = ticket.index + 1;
+        for worker in 0..self.workers {
+            let is_stuck = self.is_stuck(worker);
+            let mut rounds = 0;
+            while self.access(worker) == word {
+                match (self.wait)(rounds) {
+                    Pause::Passed => {}
+                    Pause::Passes(time) if !is_stuck => time.await,
+                    Pause::Passes(_) | Pause::Over => {
+                        self.stuck.borrow_mut().insert(worker, word);
+                        let what = format!("worker {worker} does not stop copying from the file");
+                        return Err(Errno::because(Errno::EBUSY, what));
+                    }
+                }
+                rounds += 1;
+            }
+            self.is_stuck(worker);
+        }
+        Ok(())
+    }
+
+    /// The file is gone: its line is another's next. `kept` is dropped when no worker copies from it any more.
+    pub fn retire(&self, ticket: Ticket, kept: Box<dyn Any>) {
+        self.close(ticket);
+        self.retiring.borrow_mut().push((ticket, kept));
+        self.sweep();
+    }
+
+    /// A worker is gone: it copies nothing any more.
+    pub fn bury(&self, worker: u32) {
+        self.memory.store(box_at(worker) + ACCESS_AT, 0);
+        self.sweep();
+    }
+
+    /// Frees lines of files that are gone, where nobody copies.
+    fn sweep(&self) {
+        let is_busy = |(ticket, _): &mut (Ticket, Box<dyn Any>)| {
+            (0..self.workers).any(|worker| self.access(worker) == ticket.index + 1)
+        };
+        let gone: Vec<_> = self.retiring.borrow_mut().extract_if(.., |one| !is_busy(one)).collect();
+        for (ticket, _kept) in gone {
+            self.open(ticket, View { size: 0, place: Place::default() });
             let at = header_at(ticket.index) + EPOCH;
             self.memory.store(at, ticket.epoch.wrapping_add(1));
             self.free.borrow_mut().push(ticket.index);
         }
     }
 
-    /// A worker is gone: it copies nothing any more.
-    pub fn bury(&self, worker: u32) {
-        self.memory.store(box_at(worker) + ACCESS_AT, 0);
+    fn access(&self, worker: u32) -> u32 {
+        self.memory.load(box_at(worker) + ACCESS_AT)
     }
 
-    /// Waits until nobody copies from the file. For a worker that does not stop, once: the others would wait as well.
-    fn quiet(&self, index: u32) -> Result<()> {
-        for worker in 0..self.workers {
-            let copies = || self.memory.load(box_at(worker) + ACCESS_AT) == index + 1;
-            if !copies() {
-                self.stuck.borrow_mut().remove(&worker);
-                continue;
-            }
-            let is_stuck = self.stuck.borrow().contains(&worker);
-            let mut rounds = 0;
-            while copies() {
-                if is_stuck || !(self.wait)(rounds) {
-                    self.stuck.borrow_mut().insert(worker);
-                    let what = format!("worker {worker} does not stop copying from the file");
-                    return Err(Errno::because(Errno::EBUSY, what));
-                }
-                rounds += 1;
-            }
+    /// Whether a worker that was waited for in vain has not moved since. One that has has its time again.
+    fn is_stuck(&self, worker: u32) -> bool {
+        let mut stuck = self.stuck.borrow_mut();
+        let Some(word) = stuck.get(&worker) else { return false };
+        let is_stuck = *word == self.access(worker);
+        if !is_stuck {
+            stuck.remove(&worker);
         }
-        Ok(())
+        is_stuck
     }
 
     fn put(&self, index: u32, view: View) {
@@ -220,10 +263,28 @@ mod tests {
     use super::*;
     use crate::{Plan, memory::Flat};
     use std::cell::Cell;
+    use std::task::{Context, Poll, Waker};
 
-    fn headers(patience: u32) -> (Rc<Flat>, Headers<Flat>) {
+    fn headers(patience: u32) -> (Rc<Flat>, Rc<Headers<Flat>>) {
         let memory = Rc::new(Flat::new(Plan { workers: 2, heap_bytes: 0 }.bytes()));
-        (memory.clone(), Headers::new(memory, 2, move |rounds| rounds < patience))
+        let wait = move |rounds| if rounds < patience { Pause::Passed } else { Pause::Over };
+        (memory.clone(), Rc::new(Headers::new(memory, 2, wait)))
+    }
+
+    /// Changes a line as a host does, where nobody waits for anything.
+    fn change(
+        headers: &Rc<Headers<Flat>>,
+        ticket: Ticket,
+        before: View,
+        act: impl FnOnce() -> View,
+    ) -> Result<()> {
+        headers.close(ticket);
+        let quiet = std::pin::pin!(headers.clone().quiet(ticket));
+        let Poll::Ready(quiet) = quiet.poll(&mut Context::from_waker(Waker::noop())) else {
+            panic!("nobody waits")
+        };
+        headers.open(ticket, if quiet.is_ok() { act() } else { before });
+        quiet
     }
 
     fn view(size: u64) -> View {
@@ -235,7 +296,7 @@ mod tests {
         let (memory, headers) = headers(3);
         let ticket = headers.publish(view(70)).unwrap();
         assert_eq!(enter(&*memory, 1, ticket).unwrap().view, view(70));
-        headers.change(ticket, || Ok(view(7000))).unwrap();
+        change(&headers, ticket, view(70), || view(7000)).unwrap();
         assert_eq!(enter(&*memory, 1, ticket).unwrap().view.size, 100);
     }
 
@@ -247,50 +308,81 @@ mod tests {
         let acted = Cell::new(false);
         let act = || {
             acted.set(true);
-            Ok(view(1))
+            view(1)
         };
-        assert_eq!(headers.change(ticket, act).unwrap_err().code, Errno::EBUSY);
+        let refused = change(&headers, ticket, view(70), act).unwrap_err();
+        assert_eq!(refused.code, Errno::EBUSY);
         assert!(!acted.get());
         assert_eq!(enter(&*memory, 1, ticket).unwrap().view.size, 70);
         drop(access);
-        headers.change(ticket, act).unwrap();
+        change(&headers, ticket, view(70), act).unwrap();
         assert_eq!(enter(&*memory, 1, ticket).unwrap().view.size, 1);
     }
 
     #[test]
-    fn a_worker_that_never_lets_go_is_waited_for_once() {
+    fn a_worker_that_never_lets_go_is_waited_for_once_whatever_else_is_changed() {
         let memory = Rc::new(Flat::new(Plan { workers: 2, heap_bytes: 0 }.bytes()));
         let waited = Rc::new(Cell::new(0));
         let count = waited.clone();
-        let headers = Headers::new(memory.clone(), 2, move |rounds| {
-            count.set(count.get() + 1);
-            rounds < 100
+        let headers = Headers::new(memory.clone(), 2, move |rounds| match rounds {
+            0..3 => Pause::Passed,
+            3..100 => {
+                let count = count.clone();
+                Pause::Passes(Box::pin(async move { count.set(count.get() + 1) }))
+            }
+            _ => Pause::Over,
         });
-        let ticket = headers.publish(view(70)).unwrap();
+        let headers = Rc::new(headers);
+        let [ticket, other] = [(); 2].map(|()| headers.publish(view(70)).unwrap());
         let access = enter(&*memory, 0, ticket).unwrap();
         for _ in 0..10 {
-            let error = headers.change(ticket, || Ok(view(1))).unwrap_err();
+            let error = change(&headers, ticket, view(70), || view(1)).unwrap_err();
             assert_eq!(error.code, Errno::EBUSY);
+            change(&headers, other, view(70), || view(70)).unwrap();
         }
-        assert_eq!(waited.get(), 101);
+        assert_eq!(waited.get(), 97);
         // One that has let go has its time again.
         drop(access);
-        headers.change(ticket, || Ok(view(2))).unwrap();
+        change(&headers, ticket, view(70), || view(2)).unwrap();
         let _again = enter(&*memory, 0, ticket).unwrap();
-        headers.change(ticket, || Ok(view(3))).unwrap_err();
-        assert_eq!(waited.get(), 202);
+        change(&headers, ticket, view(2), || view(3)).unwrap_err();
+        assert_eq!(waited.get(), 194);
+    }
+
+    #[test]
+    fn others_are_served_while_a_worker_copies_for_long() {
+        let memory = Rc::new(Flat::new(Plan { workers: 2, heap_bytes: 0 }.bytes()));
+        let wait = |_| Pause::Passes(Box::pin(tick()));
+        let headers = Rc::new(Headers::new(memory.clone(), 2, wait));
+        let ticket = headers.publish(view(70)).unwrap();
+        let access = enter(&*memory, 1, ticket).unwrap();
+        headers.close(ticket);
+        let mut quiet = Box::pin(headers.clone().quiet(ticket));
+        let context = &mut Context::from_waker(Waker::noop());
+        for _ in 0..100 {
+            assert!(quiet.as_mut().poll(context).is_pending());
+        }
+        drop(access);
+        assert!(matches!(quiet.as_mut().poll(context), Poll::Ready(Ok(()))));
+    }
+
+    /// Passes when it is looked at for the second time.
+    fn tick() -> impl Future<Output = ()> {
+        let mut is_over = false;
+        std::future::poll_fn(move |_| {
+            if std::mem::replace(&mut is_over, true) { Poll::Ready(()) } else { Poll::Pending }
+        })
     }
 
     #[test]
     fn nobody_enters_while_the_host_changes_the_line() {
         let (memory, headers) = headers(3);
         let ticket = headers.publish(view(70)).unwrap();
-        headers
-            .change(ticket, || {
-                assert!(enter(&*memory, 0, ticket).is_none());
-                Ok(view(60))
-            })
-            .unwrap();
+        let act = || {
+            assert!(enter(&*memory, 0, ticket).is_none());
+            view(60)
+        };
+        change(&headers, ticket, view(70), act).unwrap();
         assert_eq!(memory.load(box_at(0) + ACCESS_AT), 0);
     }
 
@@ -298,7 +390,7 @@ mod tests {
     fn a_line_that_another_file_uses_is_not_mistaken_for_the_old_one() {
         let (memory, headers) = headers(3);
         let old = headers.publish(view(70)).unwrap();
-        headers.retire(old);
+        headers.retire(old, Box::new(()));
         assert!(enter(&*memory, 0, old).is_none());
         let new = headers.publish(view(5)).unwrap();
         assert_eq!(new.index, old.index);
@@ -312,7 +404,22 @@ mod tests {
         let ticket = headers.publish(view(70)).unwrap();
         std::mem::forget(enter(&*memory, 0, ticket).unwrap());
         headers.bury(0);
-        headers.change(ticket, || Ok(view(1))).unwrap();
+        change(&headers, ticket, view(70), || view(1)).unwrap();
+    }
+
+    #[test]
+    fn memory_of_a_file_that_is_gone_is_kept_from_others_while_a_worker_copies_there() {
+        let (memory, headers) = headers(3);
+        let ticket = headers.publish(view(70)).unwrap();
+        std::mem::forget(enter(&*memory, 0, ticket).unwrap());
+        let kept = Rc::new(());
+        headers.retire(ticket, Box::new(kept.clone()));
+        assert!(enter(&*memory, 1, ticket).is_none());
+        assert_ne!(headers.publish(view(5)).unwrap().index, ticket.index);
+        assert_eq!(Rc::strong_count(&kept), 2);
+        headers.bury(0);
+        assert_eq!(Rc::strong_count(&kept), 1);
+        assert_eq!(headers.publish(view(5)).unwrap().index, ticket.index);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The local store: how much memory a worker's program may hold.
 //!
 //! Counted are the program's own segments, the stacks of its coroutines and what it allocates. A stack that lies inside a segment
-//! or an allocation is counted once. Nothing is swapped: what would not fit is refused. So is what would break the program
+//! or an allocation is counted once. An allocation is counted as what it takes, in units of [`BLOCK_BYTES`]. Nothing is swapped: what would not fit is refused. So is what would break the program
 //! later: a stack that a coroutine runs on already, and giving back memory that was not allocated, or that holds such a
 //! stack.
 
@@ -10,6 +10,14 @@ use std::fmt;
 
 /// Bytes of a Cell SPE's local store.
 pub const BYTES: u64 = 256 << 10;
+
+/// Of which allocations are multiples, and where they begin: transfers of a Cell's are fastest so.
+pub const BLOCK_BYTES: u64 = 128;
+
+/// What an allocation of so many bytes takes, also one of none. For more than there are: more than any store has.
+pub fn block_bytes(bytes: u64) -> u64 {
+    bytes.max(1).checked_next_multiple_of(BLOCK_BYTES).unwrap_or(u64::MAX)
+}
 
 /// What a program holds.
 #[derive(Clone, Debug)]
@@ -221,6 +229,12 @@ mod tests {
         store.hold_block(Span::new(2000, 40)).unwrap();
         assert_eq!(store.used(), 100);
         store.check_block(u64::MAX).unwrap_err();
+    }
+
+    #[test]
+    fn what_an_allocation_takes_is_never_nothing() {
+        let taken = [0, 1, 127, 128, 129, u64::MAX - 1].map(block_bytes);
+        assert_eq!(taken, [128, 128, 128, 128, 256, u64::MAX]);
     }
 
     #[test]

@@ -6,15 +6,18 @@
 //!   spawn 2            coroutine 2 was made
 //!   ask 1 pread 3 8192 at 0
 //!   done 1 8192 cbf29ce484222325      what came back, and a number made of the bytes read
-//!   arrive 3           the request of coroutine 3 on a file that waits was answered, and is taken now
+//!   arrive 3 5 68656c6c6f             what coroutine 3 has asked of a file that waits was answered, and is taken now: so many
+//!                                     bytes, and those that were read; or -32, the number of an error
 //!   end 2              coroutine 2 has ended
 //! ```
 //!
-//! All of it follows from the program and what it reads, but `arrive`: when somebody else writes into a pipe is an input.
-//! A replay takes arrivals where the recording had them, waits for them there, and stops at the first other difference.
+//! All of it follows from the program and what it reads, but `arrive`: what somebody else writes into a pipe, when, and how
+//! much of it is there, is an input. A replay takes it from the recording and asks nobody for it, and stops at the first
+//! difference.
 
 use std::fmt::{self, Write};
 use std::io;
+use std::str::FromStr;
 
 /// Records events, or compares them with a recording.
 #[derive(Default)]
@@ -166,15 +169,65 @@ impl Trace {
         }
     }
 
-    /// In a replay: the coroutine whose arrival the recording has next, if that is what it has next.
-    pub fn arrival_due(&self) -> Option<u32> {
-        let next = self.expected.as_ref()?.next.as_ref()?;
-        next.strip_prefix("arrive ")?.parse().ok()
+    /// In a replay: what has arrived, if the recording has that next.
+    pub fn arrival_due(&self) -> Option<Arrival> {
+        self.expected.as_ref()?.next.as_ref()?.parse().ok()
     }
 
     /// Whether arrivals are taken from a recording.
     pub fn is_replay(&self) -> bool {
         self.expected.is_some()
+    }
+}
+
+/// The answer to a request on a file that waits, as an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// The coroutine that has asked.
+    pub cor: u32,
+    /// Bytes that were transferred, or the number of an error.
+    pub result: Result<u64, u32>,
+    /// Those that were read.
+    pub data: Vec<u8>,
+}
+
+impl fmt::Display for Arrival {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.result {
+            Ok(count) => write!(f, "arrive {} {count}", self.cor)?,
+            Err(code) => write!(f, "arrive {} -{code}", self.cor)?,
+        }
+        if !self.data.is_empty() {
+            f.write_char(' ')?;
+        }
+        self.data.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// The event is no arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoArrival;
+
+impl FromStr for Arrival {
+    type Err = NoArrival;
+
+    fn from_str(event: &str) -> Result<Arrival, NoArrival> {
+        let mut words = event.strip_prefix("arrive ").ok_or(NoArrival)?.split(' ');
+        let mut word = || words.next().ok_or(NoArrival);
+        let (cor, count) = (word()?.parse().map_err(|_| NoArrival)?, word()?);
+        let result = match count.strip_prefix('-') {
+            Some(code) => Err(code.parse().map_err(|_| NoArrival)?),
+            None => Ok(count.parse().map_err(|_| NoArrival)?),
+        };
+        let (pairs, rest) = words.next().unwrap_or_default().as_bytes().as_chunks::<2>();
+        let byte = |pair: &[u8; 2]| {
+            let pair = str::from_utf8(pair).map_err(|_| NoArrival)?;
+            u8::from_str_radix(pair, 16).map_err(|_| NoArrival)
+        };
+        let data = pairs.iter().map(byte).collect::<Result<Vec<u8>, NoArrival>>()?;
+        let is_whole = data.is_empty() || result == Ok(data.len() as u64);
+        let is_event = is_whole && rest.is_empty() && words.next().is_none();
+        is_event.then_some(Arrival { cor, result, data }).ok_or(NoArrival)
     }
 }
 
@@ -250,18 +303,42 @@ mod tests {
     fn a_replay_of_the_same_events_is_the_same_text_and_of_others_is_not() {
         let mut first = Trace::record();
         first.event(format_args!("spawn {}", 1)).unwrap();
-        first.event(format_args!("arrive 4")).unwrap();
+        let arrival = Arrival { cor: 4, result: Ok(3), data: b"abc".to_vec() };
+        first.event(format_args!("{arrival}")).unwrap();
         let mut second = Trace::replay(first.text());
         assert_eq!(second.arrival_due(), None);
         second.event(format_args!("spawn 1")).unwrap();
-        assert_eq!(second.arrival_due(), Some(4));
+        assert_eq!(second.arrival_due(), Some(arrival));
         let error = second.event(format_args!("end 1")).unwrap_err();
-        assert_eq!((error.line, &*error.recorded, &*error.happened), (2, "arrive 4", "end 1"));
+        assert_eq!(
+            (error.line, &*error.recorded, &*error.happened),
+            (2, "arrive 4 3 616263", "end 1")
+        );
         let mut third = Trace::replay(first.text());
         third.event(format_args!("spawn 1")).unwrap();
-        third.event(format_args!("arrive 4")).unwrap();
+        third.event(format_args!("arrive 4 3 616263")).unwrap();
         assert_eq!(third.text(), first.text());
         assert_eq!(third.event(format_args!("end 9")).unwrap_err().recorded, "");
+    }
+
+    #[test]
+    fn an_arrival_comes_back_as_it_was_written_and_nothing_else_is_one() {
+        for (result, data) in
+            [(Ok(0), &b""[..]), (Ok(70_000), b""), (Err(32), b""), (Ok(3), b"\n\0\xff")]
+        {
+            let arrival = Arrival { cor: 7, result, data: data.to_vec() };
+            assert_eq!(arrival.to_string().parse(), Ok(arrival));
+        }
+        for event in [
+            "arrive 4",
+            "arrive 4 x",
+            "arrive 4 2 616263",
+            "arrive 4 1 6",
+            "arrive 4 1 61 1",
+            "end 4",
+        ] {
+            assert_eq!(event.parse::<Arrival>(), Err(NoArrival), "{event}");
+        }
     }
 
     #[test]

@@ -13,8 +13,8 @@
 //! - There is one queue. Who asks for a transfer goes to its end, and is not resumed before the transfer is done, even if those behind
 //!   it could go on. So the order of events follows from the program and its input alone, and not from when replies come.
 //! - Files that may make their readers wait (pipes, a job's output) are the exception: their requests leave the queue, or the
-//!   reader of a pipe would hold up its writer. They are looked at once in each round of the queue, the oldest first. When
-//!   somebody else writes into a pipe is an input: [`Trace`] records it.
+//!   reader of a pipe would hold up its writer. They are looked at once in each round of the queue, the oldest first. What
+//!   comes from them, and when, is an input: [`Trace`] records it, and a replay asks nobody for it.
 //! - A copy is begun when it is asked for and done when its turn comes, so that with two coroutines one's memory is on its
 //!   way while the other is at work.
 
@@ -453,12 +453,7 @@ impl<G: Ground> Worker<G> {
             return Ok(());
         }
         if self.trace.is_replay() {
-            while let Some(cor) = self.trace.arrival_due() {
-                let Some(at) = self.parked.iter().position(|parked| *parked == cor) else { break };
-                self.parked.remove(at);
-                self.arrive(cor)?;
-            }
-            return Ok(());
+            return self.take_recorded();
         }
         for _ in 0..self.parked.len() {
             let cor = self.parked.pop_front().expect("counted");
@@ -473,10 +468,22 @@ impl<G: Ground> Worker<G> {
         Ok(())
     }
 
-    fn arrive(&mut self, cor: u32) -> std::result::Result<(), Ended> {
-        let sent = self.sent(cor);
-        let result = self.wait_for(sent.op)?;
-        self.arrived(cor, result, sent.after)
+    /// Takes parked requests back into the queue that the recording answers here.
+    fn take_recorded(&mut self) -> std::result::Result<(), Ended> {
+        while let Some(arrival) = self.trace.arrival_due() {
+            let Some(at) = self.parked.iter().position(|parked| *parked == arrival.cor) else {
+                break;
+            };
+            let Some(cor) = self.parked.remove(at) else { break };
+            let after = self.sent(cor).after;
+            let result = match (arrival.result, after) {
+                (Err(code), _) => Err(code.into()),
+                (Ok(_), After::Data { .. }) => Ok(ops::Reply::Data(vec![arrival.data.into()])),
+                (Ok(count), _) => Ok(ops::Reply::Count(count)),
+            };
+            self.arrived(cor, result, after)?;
+        }
+        Ok(())
     }
 
     fn arrived(
@@ -485,7 +492,10 @@ impl<G: Ground> Worker<G> {
         result: Result<ops::Reply>,
         after: After,
     ) -> std::result::Result<(), Ended> {
-        self.trace.event(format_args!("arrive {cor}"))?;
+        if self.trace.is_on() {
+            let arrival = ops::arrival(cor, &result);
+            self.trace.event(format_args!("{arrival}"))?;
+        }
         let answer = self.conclude(cor, result, after)?;
         self.slot(cor).wait = Wait::Turn(answer);
         self.join(cor, false);
@@ -500,9 +510,9 @@ impl<G: Ground> Worker<G> {
                 return Ok(());
             }
             if self.trace.is_replay() {
-                // The recording has something else than an arrival here: it differs at the next event.
-                let cor = self.parked.pop_front().expect("somebody is parked");
-                return self.arrive(cor);
+                // The recording has something else here, or nothing: that is a difference.
+                let cor = self.parked.front().expect("somebody is parked");
+                return Ok(self.trace.event(format_args!("arrive {cor}"))?);
             }
             self.link.wait(&mut self.ground)?;
         }

@@ -9,9 +9,12 @@
 //! A host is a process of the user who runs the workers: whatever becomes of it, the node goes on. What a host serves appears
 //! below the node's `/cell` for as long as the host lives.
 
+mod disk;
 mod ending;
 mod host;
+mod log;
 mod mappings;
+mod part;
 mod registry;
 mod rounds;
 mod start;

@@ -35,7 +35,7 @@ typedef uint32_t u32;
 typedef uint64_t u64;
 
 enum {
-    Headers = 4096, Boxes = 69632, BoxBytes = 266240, SlotBytes = 16384, Slots = 16, Line = 64,
+    Headers = 4096, HeadersMax = 1024, Boxes = 69632, BoxBytes = 266240, SlotBytes = 16384, Slots = 16, Line = 64,
     Requests = 0, Replies = 64, WorkerSleeps = 128, HostSleeps = 192, Access = 256, SlotsAt = 4096,
     Tlopen = 12, Tlcreate = 14, Tversion = 100, Tattach = 104, Twalk = 110, Twrite = 118, Tcall = 200, Rlerror = 7,
     NoTag = 0xffff, Tag = 1,
@@ -51,6 +51,8 @@ struct Mailroom {
 /* The worker's end of its box. */
 struct Box {
     u8 *memory;
+    /* Of it: what this worker has mapped. */
+    u64 bytes;
     u32 worker, uid;
     u32 sent, taken;
     Mailroom *line;
@@ -173,15 +175,22 @@ write(Box *box, u32 fid, u64 offset, const char *words)
 DEVICE static int
 copy(Box *box, u32 header, u32 epoch, u64 offset, u8 *to, u32 bytes)
 {
-    u64 at = Headers + (u64) header * Line, size, pointer;
+    u64 at = Headers + (u64) header * Line, size, pointer, capacity;
     int done = -1;
 
+    if (header >= HeadersMax)
+        return -1;
     *word(box, box_at(box) + Access) = header + 1;
     FENCE();
     if (*word(box, at) % 2 == 0 && *word(box, at + 32) == epoch && *word(box, at + 4) == 0) {
         size = *(volatile u64 *) (box->memory + at + 8);
         pointer = *(volatile u64 *) (box->memory + at + 16);
-        if (offset + bytes <= size) {
+        capacity = *(volatile u64 *) (box->memory + at + 24);
+        if (size > capacity)
+            size = capacity;
+        /* All of it lies in the file, and in what is mapped here: the heap may go on behind that. */
+        if (offset <= size && bytes <= size - offset && pointer <= box->bytes && offset <= box->bytes - pointer
+            && bytes <= box->bytes - pointer - offset) {
             for (u32 i = 0; i < bytes; i++)
                 to[i] = ((volatile u8 *) box->memory)[pointer + offset + i];
             done = (int) bytes;
@@ -290,6 +299,21 @@ start(Box box, u64 bytes)
 #endif
 }
 
+/* Why the program will never end, if it has broken off: a kernel that has faulted says nothing by itself. */
+static const char *
+broken(Mailroom *told)
+{
+#ifdef __CUDACC__
+    cudaError_t state = cudaStreamQuery(0);
+
+    if (state != cudaErrorNotReady && !(state == cudaSuccess && told->has_ended))
+        return state == cudaSuccess ? "the device has ended without a word" : cudaGetErrorString(state);
+#else
+    (void) told;
+#endif
+    return 0;
+}
+
 /* Bytes and three descriptors from the host. */
 static int
 greeted(int socket, u8 *card, int *fds)
@@ -342,6 +366,7 @@ covey_cell_work(int count, const char *const *words)
         return 1;
     }
     box.memory = (u8 *) memory;
+    box.bytes = bytes;
     box.line = (Mailroom *) line;
     Mailroom *told = box.line;
     if ((why = start(box, bytes))) {
@@ -349,6 +374,10 @@ covey_cell_work(int count, const char *const *words)
         return 1;
     }
     while (!told->has_ended) {
+        if ((why = broken(told))) {
+            fprintf(stderr, "covey: worker: %s\n", why);
+            return 1;
+        }
         if (told->wants_bell) {
             told->wants_bell = 0;
             if (::write(fds[1], &one, sizeof one) < 0)

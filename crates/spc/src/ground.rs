@@ -1,6 +1,7 @@
 //! The world of a worker: its process's memory as the local store, the area that it shares with its host, and their bells.
 
 use covey_cell::mailbox::WorkerBox;
+use covey_cell::store::{BLOCK_BYTES, block_bytes};
 use covey_cell::worker::{Copied, Ground};
 use covey_io::os::clock;
 use covey_io::os::shm::area::{Area, Handed, MappedFile, handed, handed_over};
@@ -200,9 +201,10 @@ impl Ground for Store {
     }
 }
 
-/// Aligned as transfers of a Cell's are fastest, and large enough for an allocator.
+/// Aligned as transfers of a Cell's are fastest, and as large as is counted.
 fn layout(bytes: u64) -> Option<Layout> {
-    Layout::from_size_align(usize::try_from(bytes.max(1)).ok()?, 128).ok()
+    let bytes = usize::try_from(block_bytes(bytes)).ok()?;
+    Layout::from_size_align(bytes, BLOCK_BYTES as usize).ok()
 }
 
 /// # Safety

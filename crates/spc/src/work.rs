@@ -8,7 +8,6 @@ use covey_cell::worker::{Cor, Spawn, Worker};
 use covey_io::boundary::variable;
 use covey_io::os::program::{Program, leave_signals_to_others};
 use covey_io::os::shm::area::{Card, greeted};
-use covey_wire::Span;
 use std::ffi::{CStr, CString, OsString, c_char, c_int};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader};
@@ -86,9 +85,10 @@ fn first(
         pointers.push(ptr::null());
         entry(worker.into(), pointers.as_ptr(), environment());
     };
-    let cor = Cor::new(MAIN_STACK_BYTES, body).map_err(|error| error.to_string())?;
-    // Its address is nobody's: it is counted whatever else is.
-    Ok(Spawn { cor, stack: Span::new(u64::MAX / 2, MAIN_STACK_BYTES as u64) })
+    // It is held as any other stack is: no coroutine is made on what the first one runs on.
+    let made = Cor::with_stack(MAIN_STACK_BYTES, body);
+    let (cor, stack) = made.map_err(|error| error.to_string())?;
+    Ok(Spawn { cor, stack })
 }
 
 fn environment() -> *const *const c_char {

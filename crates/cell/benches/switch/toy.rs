@@ -1,7 +1,7 @@
 //! A worker whose host is in the same thread and serves a log, which is all that a worker needs to begin.
 
 use covey_cell::Plan;
-use covey_cell::devices::{Backing, Host, Log};
+use covey_cell::devices::{Access, Backing, Host, Log};
 use covey_cell::mailbox::{HostBox, WorkerBox};
 use covey_cell::memory::Flat;
 use covey_cell::store::LocalStore;
@@ -114,7 +114,7 @@ impl Host for Nothing {
         nothing()
     }
 
-    fn open(&self, _: &str, _: bool) -> Outcome<Rc<dyn Backing>> {
+    fn open(&self, _: &str, _: Access) -> Outcome<Rc<dyn Backing>> {
         nothing().into()
     }
 
@@ -142,5 +142,9 @@ impl Host for Nothing {
         nothing()
     }
 
-    fn log(&self, _: &[u8]) {}
+    fn detach(&self, _: std::pin::Pin<Box<dyn Future<Output = ()>>>) {}
+
+    fn log(&self, _: Bytes) -> Outcome<()> {
+        Ok(()).into()
+    }
 }

@@ -5,7 +5,7 @@
 
 use super::lane::{Lane, Lanes};
 use super::memory::map_call;
-use super::{Host, Lines, Region, qid};
+use super::{Access, Host, Lines, Region, qid};
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
     Attach, Attr, Bell, Data, Entry, Errno, O_TRUNC, Opened, Outcome, Read, Removal, Result,
@@ -33,31 +33,45 @@ struct Files {
     lines: Rc<dyn Lines>,
     kind: Kind,
     lanes: Rc<Lanes>,
-    /// Files that are open, by their number and whether they may be written.
-    open: RefCell<HashMap<(u64, bool), Weak<Region>>>,
-    /// What was read in for `#R`, by path.
-    private: RefCell<HashMap<Rc<str>, Rc<Region>>>,
+    /// Files that are open, by their number and how.
+    open: RefCell<HashMap<(u64, Access), Weak<Region>>>,
+    /// What was read in for `#R`.
+    private: RefCell<ReadIn>,
     /// What is read in now, by somebody for all who want it.
-    loading: RefCell<HashSet<Rc<str>>>,
+    loading: RefCell<HashSet<u64>>,
     loaded: Bell,
+}
+
+/// What was read in: a file is one by whatever path, and stays what it is by a path that leads elsewhere by now.
+#[derive(Default)]
+struct ReadIn {
+    by_path: HashMap<Rc<str>, Rc<Region>>,
+    by_number: HashMap<u64, Rc<Region>>,
+}
+
+impl ReadIn {
+    /// The file that has this path, or had when it was opened, or has this number.
+    fn find(&self, path: &str, number: u64) -> Option<&Rc<Region>> {
+        self.by_path.get(path).or_else(|| self.by_number.get(&number))
+    }
 }
 
 /// The right to read a file in for `#R`. Dropped, others may.
 struct Loading {
     files: Rc<Files>,
-    path: Rc<str>,
+    number: u64,
 }
 
 impl Loading {
-    fn begin(files: &Rc<Files>, path: &Rc<str>) -> Option<Loading> {
-        let is_first = files.loading.borrow_mut().insert(path.clone());
-        is_first.then(|| Loading { files: files.clone(), path: path.clone() })
+    fn begin(files: &Rc<Files>, number: u64) -> Option<Loading> {
+        let is_first = files.loading.borrow_mut().insert(number);
+        is_first.then(|| Loading { files: files.clone(), number })
     }
 }
 
 impl Drop for Loading {
     fn drop(&mut self) {
-        self.files.loading.borrow_mut().remove(&self.path);
+        self.files.loading.borrow_mut().remove(&self.number);
         self.files.loaded.ring();
     }
 }
@@ -72,6 +86,11 @@ pub struct Node {
 }
 
 impl Node {
+    #[cfg(test)]
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
     fn region(&self) -> Result<&Rc<Region>> {
         self.region.as_ref().ok_or(Errno::EISDIR.into())
     }
@@ -120,7 +139,8 @@ impl Files {
         let mut attrs = self.host.attrs(paths.clone()).wait().await?;
         let private = self.private.borrow();
         for (path, attr) in paths.iter().zip(&mut attrs) {
-            if let (Some(region), Ok(attr)) = (private.get(path.as_str()), attr) {
+            let Ok(attr) = attr else { continue };
+            if let Some(region) = private.find(path, attr.qid.path) {
                 attr.size = region.size();
             }
         }
@@ -157,57 +177,60 @@ impl Files {
     }
 
     /// The bytes of a file, which those of `#R` have when they have been read in.
-    async fn region(self: &Rc<Files>, path: &Rc<str>, may_write: bool) -> Result<Rc<Region>> {
+    async fn region(
+        self: &Rc<Files>,
+        (path, number): (&Rc<str>, u64),
+        access: Access,
+    ) -> Result<Rc<Region>> {
         match self.kind {
-            Kind::Mapped => self.mapped(path, may_write).await,
-            Kind::Private => self.read_in(path).await,
+            Kind::Mapped => self.mapped(path, access).await,
+            Kind::Private => self.read_in(path, number).await,
         }
     }
 
-    async fn mapped(&self, path: &str, may_write: bool) -> Result<Rc<Region>> {
+    async fn mapped(&self, path: &str, access: Access) -> Result<Rc<Region>> {
         // Asked each time: what somebody has open another one may not open any more.
-        let backing = self.host.open(path, may_write).wait().await?;
-        let key = (backing.number(), may_write);
+        let backing = self.host.open(path, access).wait().await?;
+        let key = (backing.number(), backing.access());
         let known = self.open.borrow().get(&key).and_then(Weak::upgrade);
         if let Some(region) = known {
-            region.refresh()?;
+            region.refresh(&self.host, self.beside(&region)).await?;
             return Ok(region);
         }
-        let region = Rc::new(Region::new(backing, self.lines.clone()));
         let mut open = self.open.borrow_mut();
         open.retain(|_, region| region.strong_count() > 0);
+        let other = others(&open, key).into_iter().next();
+        let region = Region::new(backing, self.lines.clone(), other.as_ref());
         open.insert(key, Rc::downgrade(&region));
         Ok(region)
     }
 
-    /// Changes a file's size where it may be open for reading as well as for writing, which are two regions.
-    fn changed(&self, region: &Rc<Region>, act: impl FnOnce(&Region) -> Result<()>) -> Result<()> {
-        match self.beside(region) {
-            Some(other) => other.while_changed(|| act(region)),
-            None => act(region),
-        }
-    }
-
-    /// The same file as it is open the other way.
-    fn beside(&self, region: &Rc<Region>) -> Option<Rc<Region>> {
+    /// The same file as it is open in other ways: who changes its size changes it there, too.
+    fn beside(&self, region: &Rc<Region>) -> Vec<Rc<Region>> {
         let open = self.open.borrow();
         let is_it = |other: &Weak<Region>| std::ptr::eq(other.as_ptr(), Rc::as_ptr(region));
-        let (&(path, may_write), _) = open.iter().find(|(_, other)| is_it(other))?;
-        open.get(&(path, !may_write))?.upgrade()
+        let key = open.iter().find(|(_, other)| is_it(other)).map(|(key, _)| *key);
+        key.map_or_else(Vec::new, |key| others(&open, key))
     }
 
-    async fn read_in(self: &Rc<Files>, path: &Rc<str>) -> Result<Rc<Region>> {
+    async fn read_in(self: &Rc<Files>, path: &Rc<str>, number: u64) -> Result<Rc<Region>> {
         loop {
-            if let Some(region) = self.private.borrow().get(path) {
-                return Ok(region.clone());
-            }
-            if let Some(_loading) = Loading::begin(self, path) {
-                let backing = self.host.private(path).wait().await?;
-                let region = Rc::new(Region::new(backing, self.lines.clone()));
-                self.private.borrow_mut().insert(path.clone(), region.clone());
+            let known = self.private.borrow().find(path, number).cloned();
+            if let Some(region) = known {
+                self.private.borrow_mut().by_path.insert(path.clone(), region.clone());
                 return Ok(region);
             }
-            let is_over = || (!self.loading.borrow().contains(path)).then_some(());
+            if let Some(_loading) = Loading::begin(self, number) {
+                let backing = self.host.private(path).wait().await?;
+                let number = backing.number();
+                let region = Region::new(backing, self.lines.clone(), None);
+                let mut private = self.private.borrow_mut();
+                // It may have become another file on the way, which is known.
+                let region = private.by_number.entry(number).or_insert(region).clone();
+                private.by_path.insert(path.clone(), region.clone());
+                return Ok(region);
+            }
+            let is_over = || (!self.loading.borrow().contains(&number)).then_some(());
             self.loaded.wait(is_over).await;
         }
     }
@@ -217,10 +240,10 @@ impl Files {
         let region = match attr.mode & S_IFMT {
             S_IFDIR => None,
             S_IFREG => {
-                let truncates = flags & O_TRUNC != 0;
-                let region = self.region(&node.path, flags & 3 != 0 || truncates).await?;
-                if truncates {
-                    self.changed(&region, |region| region.resize(0))?;
+                let file = (&node.path, attr.qid.path);
+                let region = self.region(file, Access::of(flags)).await?;
+                if flags & O_TRUNC != 0 {
+                    self.resize_region(&region, 0).await?;
                 }
                 Some(region)
             }
@@ -235,25 +258,31 @@ impl Files {
     async fn resize(self: Rc<Files>, node: Node, size: u64) -> Result<()> {
         let region = match node.region {
             Some(region) => region,
-            None => self.region(&node.path, true).await?,
+            None => {
+                let attr = self.attr_of(&node.path).await?;
+                self.region((&node.path, attr.qid.path), Access::Write).await?
+            }
         };
-        self.changed(&region, |region| region.resize(size))
+        self.resize_region(&region, size).await
+    }
+
+    async fn resize_region(&self, region: &Rc<Region>, size: u64) -> Result<()> {
+        region.resize(&self.host, self.beside(region), size).wait().await
     }
 
     async fn write(self: Rc<Files>, node: Node, at: u64, data: Bytes) -> Result<u32> {
         let region = node.region()?;
-        let grows = at.saturating_add(data.len() as u64) > region.size();
+        let count = data.len() as u32;
         match region.store(at, &data) {
             Some(stored) => {
                 stored.wait().await?;
-                if grows {
-                    self.changed(region, |region| region.refresh().map(drop))?;
+                if at.saturating_add(count.into()) > region.size() {
+                    region.refresh(&self.host, self.beside(region)).await?;
                 }
             }
-            None if grows => self.changed(region, |region| region.write(at, &data))?,
-            None => region.write(at, &data)?,
+            None => region.write(&self.host, self.beside(region), at, data).wait().await?,
         }
-        Ok(data.len() as u32)
+        Ok(count)
     }
 
     async fn list(self: Rc<Files>, node: Node, after: u64, max: u32) -> Result<Vec<Entry>> {
@@ -382,8 +411,18 @@ impl Tree for HostFiles {
     }
 
     fn call(&self, _: &Rc<User>, node: &Node, body: Bytes) -> Outcome<Bytes> {
-        Outcome::now(|| node.region()?.map(&*self.0.host, map_call(&body)?))
+        match (map_call(&body), node.region()) {
+            (Ok(worker), Ok(region)) => region.map(&self.0.host, worker),
+            (Err(error), _) | (_, Err(error)) => Outcome::Now(Err(error)),
+        }
     }
+}
+
+/// The file of a key as it is open in other ways.
+fn others(open: &HashMap<(u64, Access), Weak<Region>>, key: (u64, Access)) -> Vec<Rc<Region>> {
+    let all = [Access::Read, Access::Write, Access::Both].into_iter();
+    let ways = all.filter(|access| *access != key.1);
+    ways.filter_map(|access| open.get(&(key.0, access))?.upgrade()).collect()
 }
 
 /// A name that is no text is nobody's here: another one must not stand for it.

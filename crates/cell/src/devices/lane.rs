@@ -51,13 +51,18 @@ impl Lanes {
 }
 
 impl Lane {
+    /// Whether nothing is done or waits.
+    pub fn is_idle(&self) -> bool {
+        self.queue.borrow().is_empty()
+    }
+
     /// Does the work when all is done that was asked for before it: at once where nothing is left. Dropped, it is not done, or
     /// its end is not waited for.
     pub fn run<T: 'static>(
         self: &Rc<Lane>,
         work: impl FnOnce() -> Outcome<T> + 'static,
     ) -> Outcome<T> {
-        let is_idle = self.queue.borrow().is_empty();
+        let is_idle = self.is_idle();
         let ticket = Ticket::take(self);
         if !is_idle {
             return Outcome::later(async move {

@@ -1,5 +1,9 @@
 //! `#l`: the log. What is written to its one file, `log`, is passed on to the host, and the last of it can be read.
+//!
+//! Writes are passed on in the order in which they come, one after another. Where the host takes no more for now, they wait,
+//! and nothing else does.
 
+use super::lane::Lane;
 use super::{Host, check_access, qid, wanted};
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
@@ -19,8 +23,22 @@ pub struct Log {
     host: Rc<dyn Host>,
     root: Attr,
     file: Attr,
-    /// The last bytes.
-    kept: RefCell<VecDeque<u8>>,
+    kept: Rc<Kept>,
+    /// Writes that the host has not taken.
+    lane: Rc<Lane>,
+}
+
+/// The last bytes.
+#[derive(Default)]
+struct Kept(RefCell<VecDeque<u8>>);
+
+impl Kept {
+    fn add(&self, data: &[u8]) {
+        let mut kept = self.0.borrow_mut();
+        kept.extend(data);
+        let over = kept.len().saturating_sub(LOG_BYTES);
+        kept.drain(..over);
+    }
 }
 
 /// The directory or the file.
@@ -38,7 +56,7 @@ impl Log {
         let ((uid, gid), now) = (host.owner(), host.now());
         let root = Attr::new(1, S_IFDIR | 0o755, uid, gid, now);
         let file = Attr::new(2, S_IFREG | 0o640, uid, gid, now);
-        Log { host, root, file, kept: RefCell::default() }
+        Log { host, root, file, kept: Rc::default(), lane: Rc::default() }
     }
 
     fn attr(&self, node: Node) -> &Attr {
@@ -73,7 +91,7 @@ impl Tree for Log {
     }
 
     fn getattr(&self, _: &Rc<User>, node: &Node) -> Outcome<Attr> {
-        let size = if *node == Node::File { self.kept.borrow().len() as u64 } else { 0 };
+        let size = if *node == Node::File { self.kept.0.borrow().len() as u64 } else { 0 };
         Ok(Attr { size, ..self.attr(*node).clone() }).into()
     }
 
@@ -92,7 +110,7 @@ impl Tree for Log {
         match node {
             Node::Root => Errno::EISDIR.into(),
             Node::File => {
-                let kept = self.kept.borrow();
+                let kept = self.kept.0.borrow();
                 let from = kept.len().min(usize::try_from(read.offset).unwrap_or(usize::MAX));
                 let bytes = kept.iter().skip(from).take(read.count as usize).copied();
                 Data::Bytes(bytes.collect::<Vec<u8>>().into())
@@ -102,12 +120,13 @@ impl Tree for Log {
 
     fn write(&self, _: &Rc<User>, _: &Node, write: Write) -> Written {
         write.received(|_, data| {
-            self.host.log(&data);
-            let mut kept = self.kept.borrow_mut();
-            kept.extend(data.iter());
-            let over = kept.len().saturating_sub(LOG_BYTES);
-            kept.drain(..over);
-            Ok(data.len() as u32).into()
+            let (host, kept) = (self.host.clone(), self.kept.clone());
+            self.lane.run(move || {
+                host.log(data.clone()).map(move |()| {
+                    kept.add(&data);
+                    data.len() as u32
+                })
+            })
         })
     }
 

@@ -16,7 +16,10 @@ pub struct Memory {
     lines: Rc<dyn Lines>,
     root: Node,
     names: RefCell<Directory<Node>>,
+    /// Of the last one that was made.
     number: Cell<u64>,
+    /// Regions that have a name, or that somebody has open.
+    count: Rc<Cell<u64>>,
 }
 
 /// A file, or the directory of all.
@@ -26,17 +29,34 @@ pub type Node = Rc<File>;
 pub struct File {
     attr: RefCell<Attr>,
     /// None for the directory.
-    region: Option<Region>,
+    region: Option<Rc<Region>>,
+    _counted: Option<Counted>,
+}
+
+/// One of the regions that there are, until it is dropped.
+struct Counted(Rc<Cell<u64>>);
+
+impl Counted {
+    fn new(all: &Rc<Cell<u64>>) -> Counted {
+        all.set(all.get() + 1);
+        Counted(all.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 impl File {
-    fn region(&self) -> Result<&Region> {
+    fn region(&self) -> Result<&Rc<Region>> {
         self.region.as_ref().ok_or(Errno::EISDIR.into())
     }
 
     fn attr(&self) -> Attr {
         let attr = self.attr.borrow().clone();
-        let size = self.region.as_ref().map_or(0, Region::size);
+        let size = self.region.as_ref().map_or(0, |region| region.size());
         Attr { size, blocks: size.div_ceil(512), ..attr }
     }
 }
@@ -46,8 +66,9 @@ impl Memory {
     pub fn new(host: Rc<dyn Host>, lines: Rc<dyn Lines>) -> Memory {
         let (uid, gid) = host.owner();
         let attr = Attr::new(1, S_IFDIR | 0o755, uid, gid, host.now()).into();
-        let root = Rc::new(File { attr, region: None });
-        Memory { host, lines, root, names: RefCell::default(), number: Cell::new(1) }
+        let root = Rc::new(File { attr, region: None, _counted: None });
+        let (names, count) = Default::default();
+        Memory { host, lines, root, names, number: Cell::new(1), count }
     }
 
     fn step(&self, from: &Node, name: &Name) -> Result<Node> {
@@ -60,27 +81,46 @@ impl Memory {
 
     fn add(&self, user: &User, name: Name, mode: u32) -> Result<Node> {
         check_access(user, &self.root.attr.borrow(), 2)?;
-        if self.number.get() > FILES_MAX {
-            let what = format!("{FILES_MAX} regions have been made, the limit of a host");
+        if self.count.get() >= FILES_MAX {
+            let what = format!("there are {FILES_MAX} regions, the limit of a host");
             return Err(Errno::because(Errno::ENOSPC, what));
         }
         self.names.borrow().find(&name).map_or(Ok(()), |_| Err(Errno::EEXIST))?;
         self.number.set(self.number.get() + 1);
         let (mode, now) = (S_IFREG | mode & 0o777, self.host.now());
         let attr = Attr::new(self.number.get(), mode, user.uid, user.gid, now).into();
-        let region = Region::new(self.host.memory()?, self.lines.clone());
-        let node = Rc::new(File { attr, region: Some(region) });
+        let region = Some(Region::new(self.host.memory()?, self.lines.clone(), None));
+        let _counted = Some(Counted::new(&self.count));
+        let node = Rc::new(File { attr, region, _counted });
         self.names.borrow_mut().insert(name, node.clone())?;
         self.root.attr.borrow_mut().change_content(now);
         Ok(node)
     }
 
-    fn opened(&self, node: &Node, flags: u32) -> Result<Opened<Node>> {
-        if flags & O_TRUNC != 0 {
-            node.region()?.resize(0)?;
-            node.attr.borrow_mut().change_content(self.host.now());
+    fn opened(&self, node: &Node, flags: u32) -> Outcome<Opened<Node>> {
+        let (node, host) = (node.clone(), self.host.clone());
+        let emptied = match (flags & O_TRUNC != 0, node.region()) {
+            (false, _) => Ok(()).into(),
+            (true, Ok(region)) => region.resize(&host, Vec::new(), 0),
+            (true, Err(error)) => Outcome::Now(Err(error)),
+        };
+        emptied.map(move |()| {
+            if flags & O_TRUNC != 0 {
+                node.attr.borrow_mut().change_content(host.now());
+            }
+            let qid = qid(&node.attr.borrow());
+            Opened { qid, node, blocking: false }
+        })
+    }
+}
+
+impl Memory {
+    fn resized(&self, node: &Node, size: Option<u64>) -> Outcome<()> {
+        match (size, node.region()) {
+            (None, _) => Ok(()).into(),
+            (Some(size), Ok(region)) => region.resize(&self.host, Vec::new(), size),
+            (_, Err(error)) => Outcome::Now(Err(error)),
         }
-        Ok(Opened { qid: qid(&node.attr.borrow()), node: node.clone(), blocking: false })
     }
 }
 
@@ -111,33 +151,21 @@ impl Tree for Memory {
     }
 
     fn setattr(&self, user: &Rc<User>, node: &Node, set: SetAttr) -> Outcome<()> {
-        Outcome::now(|| {
-            let owner = node.attr.borrow().uid;
-            let is_owner = user.uid == 0 || user.uid == owner;
-            if (set.mode.is_some() || set.uid.is_some() || set.gid.is_some()) && !is_owner {
-                return Err(Errno::EPERM.into());
-            }
-            if set.uid.is_some_and(|uid| uid != owner && user.uid != 0) {
-                return Err(Errno::EPERM.into());
-            }
-            // Who owns it may make it writable again.
-            if !is_owner || set.size.is_some() {
-                check_access(user, &node.attr.borrow(), 2)?;
-            }
-            if let Some(size) = set.size {
-                node.region()?.resize(size)?;
-            }
-            set.apply(&mut node.attr.borrow_mut(), self.host.now());
-            Ok(())
-        })
+        let resized = match may_set(user, node, &set) {
+            Ok(()) => self.resized(node, set.size),
+            Err(error) => Outcome::Now(Err(error)),
+        };
+        let (node, host) = (node.clone(), self.host.clone());
+        resized.map(move |()| set.apply(&mut node.attr.borrow_mut(), host.now()))
     }
 
     fn open(&self, user: &Rc<User>, node: &Node, flags: u32) -> Outcome<Opened<Node>> {
-        Outcome::now(|| {
-            let truncates = if flags & O_TRUNC != 0 { 2 } else { 0 };
-            check_access(user, &node.attr.borrow(), wanted(flags) | truncates)?;
-            self.opened(node, flags)
-        })
+        let truncates = if flags & O_TRUNC != 0 { 2 } else { 0 };
+        let allowed = check_access(user, &node.attr.borrow(), wanted(flags) | truncates);
+        match allowed {
+            Ok(()) => self.opened(node, flags),
+            Err(error) => Outcome::Now(Err(error)),
+        }
     }
 
     fn create(
@@ -149,7 +177,10 @@ impl Tree for Memory {
         mode: u32,
         _: u32,
     ) -> Outcome<Opened<Node>> {
-        Outcome::now(|| self.opened(&self.add(user, name, mode)?, flags))
+        match self.add(user, name, mode) {
+            Ok(node) => self.opened(&node, flags),
+            Err(error) => Outcome::Now(Err(error)),
+        }
     }
 
     fn make(&self, user: &Rc<User>, _: &Node, name: Name, make: Make, _: u32) -> Outcome<Qid> {
@@ -169,10 +200,14 @@ impl Tree for Memory {
 
     fn write(&self, _: &Rc<User>, node: &Node, write: Write) -> Written {
         write.received(|at, data| {
-            Outcome::now(|| {
-                node.region()?.write(at, &data)?;
-                node.attr.borrow_mut().change_content(self.host.now());
-                Ok(data.len() as u32)
+            let (node, host, count) = (node.clone(), self.host.clone(), data.len() as u32);
+            let written = match node.region() {
+                Ok(region) => region.write(&host, Vec::new(), at, data),
+                Err(error) => Outcome::Now(Err(error)),
+            };
+            written.map(move |()| {
+                node.attr.borrow_mut().change_content(host.now());
+                count
             })
         })
     }
@@ -196,13 +231,34 @@ impl Tree for Memory {
     }
 
     fn call(&self, user: &Rc<User>, node: &Node, body: Bytes) -> Outcome<Bytes> {
-        Outcome::now(|| {
+        let asked = || {
             let (worker, region) = (map_call(&body)?, node.region()?);
             // Whoever reaches the memory can write there, too.
             check_access(user, &node.attr.borrow(), 6)?;
-            region.map(&*self.host, worker)
-        })
+            Ok((worker, region))
+        };
+        match asked() {
+            Ok((worker, region)) => region.map(&self.host, worker),
+            Err(error) => Outcome::Now(Err(error)),
+        }
     }
+}
+
+/// Whether a user may change these attributes of a file.
+fn may_set(user: &User, node: &Node, set: &SetAttr) -> Result<()> {
+    let owner = node.attr.borrow().uid;
+    let is_owner = user.uid == 0 || user.uid == owner;
+    if (set.mode.is_some() || set.uid.is_some() || set.gid.is_some()) && !is_owner {
+        return Err(Errno::EPERM.into());
+    }
+    if set.uid.is_some_and(|uid| uid != owner && user.uid != 0) {
+        return Err(Errno::EPERM.into());
+    }
+    // Who owns it may make it writable again.
+    if !is_owner || set.size.is_some() {
+        check_access(user, &node.attr.borrow(), 2)?;
+    }
+    Ok(())
 }
 
 /// The worker that a [`MAP`] call is of.
@@ -211,5 +267,29 @@ pub(super) fn map_call(body: &[u8]) -> Result<u32> {
     match (words, rest) {
         ([call, worker], []) if u32::from_le_bytes(*call) == MAP => Ok(u32::from_le_bytes(*worker)),
         _ => Err(Errno::because(Errno::EOPNOTSUPP, "there is no such call")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::devices::tests::{Toy, toy};
+
+    #[test]
+    fn a_host_counts_the_regions_that_there_are_and_not_those_that_there_were() {
+        let Toy { host, headers, .. } = toy(1);
+        let memory = Memory::new(host, headers);
+        let user = User { uid: 7, gid: 7, groups: vec![7] };
+        memory.number.set(FILES_MAX + 5);
+        let held = memory.add(&user, Name::from("one"), 0o600).unwrap();
+        assert_eq!(memory.count.get(), 1);
+        // Without a name it is there as long as somebody has it open.
+        memory.names.borrow_mut().remove(&Name::from("one")).unwrap();
+        assert_eq!(memory.count.get(), 1);
+        drop(held);
+        assert_eq!(memory.count.get(), 0);
+        memory.count.set(FILES_MAX);
+        let refused = memory.add(&user, Name::from("two"), 0o600).err().unwrap();
+        assert_eq!(refused.code, Errno::ENOSPC);
     }
 }

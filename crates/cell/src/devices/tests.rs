@@ -2,22 +2,23 @@
 
 use super::*;
 use crate::Plan;
-use crate::header::{Headers, Ticket, enter};
+use crate::header::{Headers, Pause, Ticket, enter};
 use crate::memory::{Flat, Shared};
 use covey_ninep::namespace::Namespace;
 use covey_ninep::tree::{Attach, Bell, Opened, Peer, Read, SetAttr, Tree, Write};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::rc::Weak;
 
 /// A host whose files are vectors, and whose memory files lie in shared memory.
 pub(crate) struct ToyHost {
     pub memory: Rc<Flat>,
     next: Cell<u64>,
-    pub logged: RefCell<Vec<u8>>,
+    pub logged: Rc<RefCell<Vec<u8>>>,
     pub files: RefCell<BTreeMap<String, Vec<u8>>>,
-    /// Those that are open.
-    parts: RefCell<BTreeMap<String, Weak<Part>>>,
+    /// Other names of files.
+    pub links: RefCell<BTreeMap<String, String>>,
+    /// Those that were opened.
+    parts: RefCell<BTreeMap<String, Part>>,
     /// Files of `#R` are read in while it is open, and how often one was begun.
     pub gate: Rc<Gate>,
     pub read_in: Cell<u32>,
@@ -25,6 +26,8 @@ pub(crate) struct ToyHost {
     pub is_full: Rc<Cell<bool>>,
     /// Its files may only be read from now on.
     pub is_read_only: Cell<bool>,
+    /// What is done beside everything else.
+    detached: RefCell<Vec<std::pin::Pin<Box<dyn Future<Output = ()>>>>>,
 }
 
 pub(crate) struct Gate {
@@ -35,10 +38,13 @@ pub(crate) struct Gate {
 /// Bytes of each file in memory: more than any test writes.
 const ROOM: u64 = 1 << 20;
 
+#[derive(Clone)]
 struct Part {
     memory: Rc<Flat>,
     at: u64,
-    size: Cell<u64>,
+    number: u64,
+    access: Access,
+    size: Rc<Cell<u64>>,
     is_full: Rc<Cell<bool>>,
     /// Reads wait for it: none for those of memory.
     slow: Option<Rc<Gate>>,
@@ -46,7 +52,11 @@ struct Part {
 
 impl Backing for Part {
     fn number(&self) -> u64 {
-        self.at
+        self.number
+    }
+
+    fn access(&self) -> Access {
+        self.access
     }
 
     fn size(&self) -> u64 {
@@ -59,23 +69,34 @@ impl Backing for Part {
     }
 
     fn write(&self, at: u64, data: &[u8]) -> Result<()> {
-        let end = at + data.len() as u64;
-        if end > ROOM || self.is_full.get() {
+        assert!(at + data.len() as u64 <= self.size.get());
+        if self.is_full.get() {
             return Err(Errno::ENOSPC.into());
         }
-        self.resize(end.max(self.size.get()))?;
         self.memory.write(self.at + at, data);
         Ok(())
     }
 
-    fn resize(&self, size: u64) -> Result<()> {
-        if size > ROOM {
-            return Err(Errno::ENOSPC.into());
+    fn resize(&self, size: u64) -> Outcome<()> {
+        if size > ROOM || (self.is_full.get() && size > self.size.get()) {
+            return Errno::ENOSPC.into();
         }
-        let old = self.size.replace(size);
-        let cut = old.saturating_sub(size) as usize;
-        self.memory.write(self.at + size, &vec![0; cut]);
-        Ok(())
+        let (memory, at, kept) = (self.memory.clone(), self.at, self.size.clone());
+        let act = move || {
+            let cut = kept.replace(size).saturating_sub(size) as usize;
+            memory.write(at + size, &vec![0; cut]);
+        };
+        match self.slow.clone().filter(|gate| !gate.is_open.get()) {
+            None => {
+                act();
+                Ok(()).into()
+            }
+            Some(gate) => Outcome::later(async move {
+                gate.bell.wait(|| gate.is_open.get().then_some(())).await;
+                act();
+                Ok(())
+            }),
+        }
     }
 
     fn place(&self) -> Option<Place> {
@@ -97,15 +118,29 @@ impl Backing for Part {
 }
 
 impl ToyHost {
+    /// Opens the gate, and lets everything go on that waits for it.
+    fn open_gate(&self) {
+        self.gate.is_open.set(true);
+        self.gate.bell.ring();
+        let context = &mut std::task::Context::from_waker(std::task::Waker::noop());
+        self.detached.borrow_mut().retain_mut(|work| work.as_mut().poll(context).is_pending());
+    }
+
     fn part(&self) -> Part {
         let at = self.next.replace(self.next.get() + ROOM);
         let (memory, is_full) = (self.memory.clone(), self.is_full.clone());
-        Part { memory, at, size: Cell::new(0), is_full, slow: None }
+        let access = Access::Both;
+        Part { memory, at, number: 0, access, size: Rc::default(), is_full, slow: None }
     }
 
     fn copy(&self, path: &str) -> Result<Part> {
-        let part = self.part();
-        part.write(0, self.files.borrow().get(path).ok_or(Errno::ENOENT)?)?;
+        let part = Part { number: self.attr(path)?.qid.path, ..self.part() };
+        let links = self.links.borrow();
+        let path = links.get(path).map_or(path, String::as_str);
+        let files = self.files.borrow();
+        let bytes = files.get(path).ok_or(Errno::ENOENT)?;
+        part.size.set(bytes.len() as u64);
+        part.write(0, bytes)?;
         Ok(part)
     }
 }
@@ -123,18 +158,18 @@ impl Host for ToyHost {
         Ok(Rc::new(self.part()))
     }
 
-    fn open(&self, path: &str, may_write: bool) -> Outcome<Rc<dyn Backing>> {
+    fn open(&self, path: &str, access: Access) -> Outcome<Rc<dyn Backing>> {
         Outcome::now(|| {
-            if may_write && self.is_read_only.get() {
+            if access != Access::Read && self.is_read_only.get() {
                 return Err(Errno::EACCES.into());
             }
-            if let Some(part) = self.parts.borrow().get(path).and_then(Weak::upgrade) {
-                return Ok(part as Rc<dyn Backing>);
+            if let Some(part) = self.parts.borrow().get(path) {
+                return Ok(Rc::new(Part { access, ..part.clone() }) as Rc<dyn Backing>);
             }
             let slow = path.contains("slow").then(|| self.gate.clone());
-            let part = Rc::new(Part { slow, ..self.copy(path)? });
-            self.parts.borrow_mut().insert(path.into(), Rc::downgrade(&part));
-            Ok(part)
+            let part = Part { slow, access, ..self.copy(path)? };
+            self.parts.borrow_mut().insert(path.into(), part.clone());
+            Ok(Rc::new(part))
         })
     }
 
@@ -163,6 +198,7 @@ impl Host for ToyHost {
     }
 
     fn remove(&self, path: &str) -> Outcome<()> {
+        self.parts.borrow_mut().remove(path);
         self.files.borrow_mut().remove(path).map(drop).ok_or(Errno::ENOENT.into()).into()
     }
 
@@ -170,8 +206,21 @@ impl Host for ToyHost {
         Ok(())
     }
 
-    fn log(&self, text: &[u8]) {
-        self.logged.borrow_mut().extend_from_slice(text);
+    fn detach(&self, work: std::pin::Pin<Box<dyn Future<Output = ()>>>) {
+        self.detached.borrow_mut().push(work);
+    }
+
+    fn log(&self, text: covey_wire::Bytes) -> Outcome<()> {
+        let (gate, logged) = (self.gate.clone(), self.logged.clone());
+        if gate.is_open.get() {
+            logged.borrow_mut().extend_from_slice(&text);
+            return Ok(()).into();
+        }
+        Outcome::later(async move {
+            gate.bell.wait(|| gate.is_open.get().then_some(())).await;
+            logged.borrow_mut().extend_from_slice(&text);
+            Ok(())
+        })
     }
 }
 
@@ -180,6 +229,8 @@ impl ToyHost {
         if path.is_empty() {
             return Ok(Attr::new(1, covey_ninep::tree::S_IFDIR | 0o755, 7, 7, Time::default()));
         }
+        let links = self.links.borrow();
+        let path = links.get(path).map_or(path, String::as_str);
         let files = self.files.borrow();
         let index = files.keys().position(|name| name == path).ok_or(Errno::ENOENT)?;
         let mode = covey_ninep::tree::S_IFREG | 0o644;
@@ -202,7 +253,7 @@ pub(crate) fn toy(workers: u32) -> Toy {
     let memory = Rc::new(Flat::new(plan.bytes()));
     plan.sign(&*memory);
     let next = Cell::new(plan.heap_at());
-    let (logged, files) = (RefCell::default(), RefCell::default());
+    let (logged, files) = (Rc::default(), RefCell::default());
     let gate = Rc::new(Gate { bell: Bell::default(), is_open: Cell::new(true) });
     let (memory_, read_in, parts) = (memory.clone(), Cell::new(0), RefCell::default());
     let (is_full, is_read_only) = (Rc::default(), Cell::new(false));
@@ -216,9 +267,12 @@ pub(crate) fn toy(workers: u32) -> Toy {
         read_in,
         is_full,
         is_read_only,
+        detached: RefCell::default(),
+        links: RefCell::default(),
     };
     let host = Rc::new(host);
-    let headers = Rc::new(Headers::new(memory, workers, |rounds| rounds < 3));
+    let wait = |rounds| if rounds < 3 { Pause::Passed } else { Pause::Over };
+    let headers = Rc::new(Headers::new(memory, workers, wait));
     let pipes = Rc::new(Pipes::new(host.clone()));
     let names = Namespace::folder();
     let bind = |name: &str, part| names.bind(&format!("cell/{name}"), part).expect("a free name");
@@ -417,4 +471,85 @@ fn a_private_file_is_read_in_once_and_whoever_waits_for_it_may_give_up() {
     let Poll::Ready(Ok(_)) = second.as_mut().poll(context) else { panic!("it is there") };
     let Poll::Ready(Ok(_)) = third.as_mut().poll(context) else { panic!("the same is there") };
     assert_eq!(host.read_in.get(), 2);
+}
+
+#[test]
+fn a_log_that_nobody_reads_makes_its_writers_wait_in_their_order_and_nobody_else() {
+    use std::task::{Context, Poll, Waker};
+    let Toy { host, .. } = toy(1);
+    let log = Log::new(host.clone());
+    let user = Rc::new(User { uid: 7, gid: 7, groups: vec![7] });
+    let root = Name::from("/");
+    let attach = Attach { peer: Peer::default(), uname: root.clone(), n_uname: None, aname: root };
+    let (_, _, root) = at_once(log.enter(&user, attach).wait()).unwrap();
+    let node = at_once(log.walk(&user, &root, &[Name::from("log")]).wait()).unwrap()[0].1;
+    let write = |text: &'static str| {
+        let data = Write::bytes(0, covey_wire::Bytes::from_static(text.as_bytes()));
+        Box::pin(log.write(&user, &node, data).into_outcome().wait())
+    };
+    let context = &mut Context::from_waker(Waker::noop());
+    assert!(matches!(write("a").as_mut().poll(context), Poll::Ready(Ok(1))));
+    host.gate.is_open.set(false);
+    let mut waiting = ["b", "gone", "cc"].map(write);
+    for write in &mut waiting {
+        assert!(write.as_mut().poll(context).is_pending());
+    }
+    let [mut first, gone, mut last] = waiting;
+    drop(gone);
+    host.gate.is_open.set(true);
+    host.gate.bell.ring();
+    // One that comes when there is room again is behind those that wait.
+    let mut new = write("d");
+    assert!(new.as_mut().poll(context).is_pending());
+    assert!(last.as_mut().poll(context).is_pending());
+    assert!(matches!(first.as_mut().poll(context), Poll::Ready(Ok(1))));
+    assert!(matches!(last.as_mut().poll(context), Poll::Ready(Ok(2))));
+    assert!(matches!(new.as_mut().poll(context), Poll::Ready(Ok(1))));
+    assert_eq!(*host.logged.borrow(), b"abccd");
+}
+
+#[test]
+fn a_slow_truncation_makes_who_asks_for_it_wait_and_nobody_copies_meanwhile() {
+    use std::task::{Context, Poll, Waker};
+    let Toy { host, headers, .. } = toy(2);
+    host.files.borrow_mut().insert("/slow".into(), b"as it was".to_vec());
+    host.files.borrow_mut().insert("/quick".into(), b"at once".to_vec());
+    let files = HostFiles::new(host.clone(), headers, Kind::Mapped, Rc::default());
+    let user = Rc::new(User { uid: 7, gid: 7, groups: vec![7] });
+    let reader = at_once(opening(&files, "slow", 0)).unwrap().node;
+    let body: Vec<u8> = [MAP, 0].iter().flat_map(|word: &u32| word.to_le_bytes()).collect();
+    let map = || Box::pin(files.call(&user, &reader, body.clone().into()).wait());
+    let (ticket, _) = Ticket::decode(&at_once(map()).unwrap()).unwrap();
+    let seen = || enter(&*host.memory, 0, ticket).map(|access| access.view.size);
+    assert_eq!(seen(), Some(9));
+    host.gate.is_open.set(false);
+    let mut emptied = opening(&files, "slow", 1 | covey_ninep::tree::O_TRUNC);
+    let context = &mut Context::from_waker(Waker::noop());
+    assert!(emptied.as_mut().poll(context).is_pending());
+    assert_eq!(seen(), None, "nobody begins to copy");
+    assert_eq!(at_once(opening(&files, "quick", 2)).unwrap().node.path(), "/quick");
+    // Where the file lies is said when it lies still, and who gives up changes nothing about that.
+    let mut mapped = map();
+    assert!(mapped.as_mut().poll(context).is_pending());
+    drop(emptied);
+    assert_eq!(seen(), None);
+    host.open_gate();
+    assert_eq!(seen(), Some(0));
+    assert!(matches!(mapped.as_mut().poll(context), Poll::Ready(Ok(_))));
+}
+
+#[test]
+fn a_private_file_is_one_by_whatever_name() {
+    let Toy { host, headers, .. } = toy(1);
+    host.files.borrow_mut().insert("/data".into(), b"as it was".to_vec());
+    host.links.borrow_mut().insert("/link".into(), "/data".into());
+    let files = HostFiles::new(host.clone(), headers, Kind::Private, Rc::default());
+    let user = Rc::new(User { uid: 7, gid: 7, groups: vec![7] });
+    let open = |name| at_once(opening(&files, name, 2)).unwrap().node;
+    let (data, link) = (open("data"), open("link"));
+    let write = Write::bytes(0, covey_wire::Bytes::from_static(b"changed"));
+    at_once(files.write(&user, &data, write).into_outcome().wait()).unwrap();
+    let read = files.read(&user, &link, Read::bytes(0, 7)).into_outcome();
+    assert_eq!(&at_once(read.wait()).unwrap()[..], b"changed");
+    assert_eq!(host.read_in.get(), 1);
 }

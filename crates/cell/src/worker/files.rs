@@ -39,6 +39,7 @@ pub(super) struct File {
     pub offset: u64,
     /// Its line, where it lies in memory.
     pub map: Option<Ticket>,
+    pub may_read: bool,
     pub may_write: bool,
     /// It may make its users wait.
     pub blocks: bool,
@@ -82,7 +83,8 @@ impl Files {
         let ticket = file.map?;
         let offset = at.unwrap_or(file.offset);
         let is_aligned = (local.address | local.bytes | offset).is_multiple_of(ALIGNMENT);
-        if !is_aligned || !(is_read || file.may_write) {
+        // What it may not do is refused by the host.
+        if !is_aligned || !(if is_read { file.may_read } else { file.may_write }) {
             return None;
         }
         let is_moved = at.is_none();
@@ -123,9 +125,20 @@ pub(super) fn may_be_mapped(path: &[u8]) -> bool {
     matches!(path, [b'#', b'r' | b'U' | b'R', ..])
 }
 
-/// A path for an error message.
+/// A path as a trace has it, where an event is a line: what is no text, or not shown, is escaped.
 pub(super) fn text(path: &[u8]) -> String {
-    String::from_utf8_lossy(path).into_owned()
+    let mut text = String::new();
+    for chunk in path.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            match letter {
+                '\\' => text.push_str("\\\\"),
+                _ if letter.is_control() => text.extend(letter.escape_default()),
+                _ => text.push(letter),
+            }
+        }
+        text.extend(chunk.invalid().escape_ascii().map(char::from));
+    }
+    text
 }
 
 #[cfg(test)]
@@ -142,5 +155,12 @@ mod tests {
         assert_eq!(names("#rmatrix").unwrap(), ["cell", "r", "matrix"]);
         assert_eq!(names("/n/b/cell//p/./x").unwrap(), ["node", "n", "b", "cell", "p", "x"]);
         assert_eq!(names("#q/x").unwrap_err().code, Errno::ENODEV);
+    }
+
+    #[test]
+    fn a_path_is_one_line_of_a_trace_and_no_other_path_has_the_same() {
+        let lines = ["two\nlines", "two\\nlines", "t\u{e9}", "\r", "a b"].map(str::as_bytes);
+        let all: Vec<String> = lines.iter().chain(&[&b"\xff"[..]]).map(|path| text(path)).collect();
+        assert_eq!(all, ["two\\nlines", "two\\\\nlines", "t\u{e9}", "\\r", "a b", "\\xff"]);
     }
 }

@@ -4,6 +4,7 @@ use super::files::{File, mode};
 use crate::devices::MAP;
 use crate::header::Ticket;
 use crate::plan::SLOT_BYTES;
+use crate::trace::Arrival;
 use covey_ninep::client::{Call, Conn, Fid};
 use covey_ninep::message::{IOHDRSZ, Message, NAME_BYTES_MAX, WALK_NAMES_MAX};
 use covey_ninep::tree::{Errno, O_TRUNC, Result};
@@ -33,6 +34,25 @@ const PRIVATE: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
 const O_WRONLY: u32 = 1;
 const O_RDWR: u32 = 2;
+
+/// Nothing, whose answer comes from a recording.
+pub(super) fn nothing() -> Op {
+    Box::pin(std::future::pending())
+}
+
+/// The answer to a request on a file that waits, as a trace has it.
+pub(super) fn arrival(cor: u32, result: &Result<Reply>) -> Arrival {
+    let (result, data) = match result {
+        Ok(Reply::Data(pieces)) => {
+            let data = pieces.concat();
+            (Ok(data.len() as u64), data)
+        }
+        Ok(Reply::Count(count)) => (Ok(*count), Vec::new()),
+        Ok(_) => (Ok(0), Vec::new()),
+        Err(error) => (Err(error.code), Vec::new()),
+    };
+    Arrival { cor, result, data }
+}
 
 /// Begins the connection and opens the log.
 pub(super) fn greet(conn: &Conn, uid: u32) -> Op {
@@ -118,7 +138,7 @@ fn opened(conn: &Conn, names: Vec<Name>, flags: u32, maps: Option<u32>) -> Op {
     Box::pin(async move {
         walked.await?;
         let Message::Rlopen { iounit, .. } = open.await? else { return Err(Errno::EPROTO.into()) };
-        finish(fid, iounit, flags & 3 != 0, map).await
+        finish(fid, iounit, flags, map).await
     })
 }
 
@@ -141,7 +161,7 @@ pub(super) fn create(
     Box::pin(async move {
         walked.await?;
         match made.await {
-            Ok(Message::Rlcreate { iounit, .. }) => finish(fid, iounit, flags & 3 != 0, map).await,
+            Ok(Message::Rlcreate { iounit, .. }) => finish(fid, iounit, flags, map).await,
             Ok(other) => Err(odd(&other)),
             Err(error) => match Errno::from(error) {
                 error if error.code == Errno::EEXIST => opened(&conn, whole, flags, maps).await,
@@ -156,7 +176,7 @@ fn ask_map(conn: &Conn, fid: &Fid, worker: u32) -> Call {
     conn.call(Message::Tcall { fid: fid.number(), body: Bytes::from(body).into() })
 }
 
-async fn finish(fid: Fid, iounit: u32, may_write: bool, map: Option<Call>) -> Result<Reply> {
+async fn finish(fid: Fid, iounit: u32, flags: u32, map: Option<Call>) -> Result<Reply> {
     let mapped = match map {
         // A file that cannot be mapped is used by messages.
         Some(call) => match call.await {
@@ -167,7 +187,9 @@ async fn finish(fid: Fid, iounit: u32, may_write: bool, map: Option<Call>) -> Re
     };
     let map = mapped.map(|(ticket, _)| ticket);
     let mapping = mapped.map(|(_, mapping)| mapping).filter(|mapping| *mapping != 0);
-    let file = File { fid: Rc::new(fid), offset: 0, map, may_write, blocks: iounit == 0 };
+    let (may_read, may_write) = (flags & 3 != O_WRONLY, flags & 3 != 0);
+    let fid = Rc::new(fid);
+    let file = File { fid, offset: 0, map, may_read, may_write, blocks: iounit == 0 };
     Ok(Reply::Opened(file, mapping))
 }
 

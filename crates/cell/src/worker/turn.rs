@@ -6,7 +6,7 @@ use super::files::{File, may_be_mapped, names, text};
 use super::ops::{self, Op, Reply};
 use super::{After, Answer, Copy, Ended, Ground, Request, Sent, Wait, Worker, no_stack};
 use crate::coroutine::{Resumer, Step};
-use crate::store::{NotReleased, Overfull};
+use crate::store::{NotReleased, Overfull, block_bytes};
 use covey_ninep::tree::{Errno, Result};
 use covey_wire::{Bytes, Span, fnv1a};
 use std::mem;
@@ -231,12 +231,14 @@ impl<G: Ground> Worker<G> {
         if let Some(copy) = self.files.copy(fd, true, to, at) {
             return Ok(Ok(Next::Copy(copy)));
         }
+        let is_replay = self.trace.is_replay();
         let (link, ground) = (&mut self.link, &mut self.ground);
         Ok(self.files.find(fd).map(|file| {
             let moved = at.is_none().then(|| (fd, file.advance(to.bytes)));
             let after = After::Data { to, moved };
             if file.blocks {
-                return Next::Park(ops::read(&file.fid, offset, to.bytes, true), after);
+                let read = || ops::read(&file.fid, offset, to.bytes, true);
+                return Next::Park(if is_replay { ops::nothing() } else { read() }, after);
             }
             match link.read((file.fid.number(), offset), to.bytes, ground) {
                 Some(errand) => Next::Errand(errand, after),
@@ -260,12 +262,14 @@ impl<G: Ground> Worker<G> {
         if let Some(copy) = self.files.copy(fd, false, from, at) {
             return Ok(Ok(Next::Copy(copy)));
         }
+        let is_replay = self.trace.is_replay();
         let (link, ground) = (&mut self.link, &mut self.ground);
         Ok(self.files.find(fd).map(|file| {
             let moved = at.is_none().then(|| (fd, file.advance(from.bytes)));
             let after = After::Written { count: from.bytes, moved };
             if file.blocks {
-                return Next::Park(ops::write(&file.fid, offset, ground.take(from), true), after);
+                let write = || ops::write(&file.fid, offset, ground.take(from), true);
+                return Next::Park(if is_replay { ops::nothing() } else { write() }, after);
             }
             match link.write((file.fid.number(), offset), from, ground) {
                 Some(errand) => Next::Errand(errand, after),
@@ -399,6 +403,8 @@ impl<G: Ground> Worker<G> {
 
     fn allocate(&mut self, bytes: u64) -> Result<u64> {
         let full = |full: Overfull| Errno::because(Errno::ENOMEM, full.to_string());
+        // What it takes is more than was asked for.
+        let bytes = block_bytes(bytes);
         self.store.check_block(bytes).map_err(full)?;
         let block = self.ground.allocate(bytes).ok_or(Errno::ENOMEM)?;
         self.store.hold_block(block).map_err(full).inspect_err(|_| {

@@ -11,7 +11,9 @@ use node::{Node, node};
 use serde::Serialize;
 use shown::show;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 /// Workers with a small local store that reach everything as files
@@ -166,9 +168,12 @@ async fn run_workers(args: Run, context: &Context) -> Result<()> {
         trace: args.trace.map(absolute).transpose()?,
         replay: args.replay.map(absolute).transpose()?,
     };
-    let host = Host::new(wish, |text| {
+    // Not by way of its lock, which who writes here may hold for long.
+    let stdout = std::io::stdout().as_fd().try_clone_to_owned();
+    let mut stdout = File::from(stdout.cannot(|| "write to stdout")?);
+    let host = Host::new(wish, move |text| {
         // A reader that has gone is no reason to end.
-        let _ = std::io::stdout().write_all(text);
+        let _ = stdout.write_all(text);
     });
     let host = host.cannot(|| "begin with workers")?;
     let _shown = match node {

@@ -195,7 +195,7 @@ fn what_does_not_fit_or_makes_no_sense_is_refused_in_words() {
     let done = bench.run(&["--alone"], &limits, &[]);
     assert!(done.ok, "{done}");
     for words in [
-        "malloc: 12 out of memory: local store is full: an allocation of 200000 bytes, ",
+        "malloc: 12 out of memory: local store is full: an allocation of 200064 bytes, ",
         "mkcor: 22 invalid argument: the stack is too small\n",
         "read: 9 bad file descriptor: descriptor 77 is not open\n",
         "done\n",
@@ -416,7 +416,7 @@ fn when_a_host_is_killed_its_workers_end() {
 }
 
 /// Whether a process runs: one that nobody has waited for does not.
-fn is_running(pid: &str) -> bool {
+pub fn is_running(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }

@@ -7,6 +7,7 @@ mod btio;
 mod capi;
 mod cell;
 mod cell_ends;
+mod cell_holds;
 mod mpi;
 #[path = "../hostile/nine.rs"]
 #[allow(dead_code)]

@@ -67,7 +67,7 @@ impl Program {
         Some(function(words.len() as c_int, pointers.as_ptr()))
     }
 
-    /// Its own segments, as they lie in memory: code, constants, variables.
+    /// Its own segments, as they lie in memory: code, constants, variables, and this thread's variables that each thread has.
     pub fn segments(self) -> io::Result<Vec<Span>> {
         // SAFETY: the handle is that of a loaded object, of which the linker fills in its map.
         let map = unsafe {
@@ -105,9 +105,12 @@ unsafe extern "C" fn collect(info: *mut libc::dl_phdr_info, _: usize, data: *mut
     // SAFETY: the linker says how many headers there are.
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
     let loaded = headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
-    search
-        .found
-        .extend(loaded.map(|header| Span::new(info.dlpi_addr + header.p_vaddr, header.p_memsz)));
+    let loaded = loaded.map(|header| Span::new(info.dlpi_addr + header.p_vaddr, header.p_memsz));
+    search.found.extend(loaded);
+    // Of these the object has the values to begin with; a thread has them all, at a place that may not be known yet.
+    let of_threads = headers.iter().filter(|header| header.p_type == libc::PT_TLS);
+    let place = info.dlpi_tls_data.expose_provenance() as u64;
+    search.found.extend(of_threads.map(|header| Span::new(place, header.p_memsz)));
     1
 }
 

@@ -12,7 +12,7 @@ impl Report {
             writeln!(out, "Reads and writes of mapped files, GB/s")?;
             let rows: Vec<Vec<String>> = self.bandwidth.iter().map(bandwidth).collect();
             let head = ["file", "block", "workers", "by hand", "+ahead", "1 cor", "2", "3", "4"];
-            let head = [&head[..], &["5", "6", "7", "best/hand"]].concat();
+            let head = [&head[..], &["5", "6", "7", "best 2-7 / better hand"]].concat();
             table(out, &head, &rows);
         }
         if !self.matrices.is_empty() {

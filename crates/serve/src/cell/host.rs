@@ -1,14 +1,16 @@
 //! The host: it serves the boxes of its workers.
 
 use super::ending::{Ending, HostControl};
+use super::log::LogQueue;
+use super::part::Pool;
 use super::rounds::serve;
 use super::start::{Running, start};
-use super::world::{Pool, World};
+use super::world::World;
 use crate::identity::Users;
 use crate::{accept, lobby};
 use anyhow::{Context as _, bail};
 use covey_cell::devices::{HostFiles, Kind, Lanes, Lines, Log, Memory, Pipes, worker_name};
-use covey_cell::header::Headers;
+use covey_cell::header::{Headers, Pause};
 use covey_cell::mailbox::{HostBox, Wake};
 use covey_cell::{Plan, SLOTS};
 use covey_io::os::net::{Address, Listener};
@@ -24,12 +26,14 @@ use covey_ninep::tree::{Attach, Peer, Result as TreeResult, User};
 use covey_wire::{BytesMut, Machine, Piece, Segments};
 use std::cell::RefCell;
 use std::ffi::OsString;
+use std::fs::File;
 use std::future::poll_fn;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -114,8 +118,8 @@ pub(super) struct Worker {
 }
 
 impl Host {
-    /// Makes the memory and the devices. `log` is given what workers write to the log.
-    pub fn new(wish: Wish, log: impl Fn(&[u8]) + 'static) -> anyhow::Result<Host> {
+    /// Makes the memory and the devices. `log` is given what workers write to the log, on a thread of its own: it may block.
+    pub fn new(wish: Wish, log: impl FnMut(&[u8]) + Send + 'static) -> anyhow::Result<Host> {
         if wish.is_threads && (wish.trace.is_some() || wish.replay.is_some()) {
             bail!("traces are those of processes: leave out --threads");
         }
@@ -127,7 +131,9 @@ impl Host {
         let (area, bell) = (Rc::new(area), Rc::new(Bell::new()?));
         let process = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let heap = Rc::new(RefCell::new(heap));
-        let pool = Pool { area: area.clone(), heap, is_huge: wish.is_huge };
+        let content = Arc::new(File::from(file.try_clone()?));
+        let pool = Pool { area: area.clone(), heap, file: content, is_huge: wish.is_huge };
+        let log = LogQueue::new(log).context("cannot start a thread for the log")?;
         let world = Rc::new(World::new(pool, process, log));
         let headers = Rc::new(Headers::new(area.clone(), wish.workers, wait_for_copy));
         let names = Namespace::new(Door(Users::of_this_process()));
@@ -200,9 +206,25 @@ impl Host {
             .zip(0..)
             .map(|(running, number)| self.end(running, number, &workers));
         let served = serve(self.bell.clone(), self.area.clone(), workers.clone());
+        let outcomes = tokio::select! {
+            outcomes = futures_util::future::join_all(ends) => outcomes,
+            failed = served => return Err(failed),
+        };
+        self.finish_log().await?;
+        Ok(outcomes)
+    }
+
+    /// Waits until all of the log is written; not for long where the host was told to end.
+    async fn finish_log(&self) -> anyhow::Result<()> {
+        let late = async {
+            let why = self.ending.told().await;
+            tokio::time::sleep(LOG_PATIENCE).await;
+            why
+        };
         tokio::select! {
-            outcomes = futures_util::future::join_all(ends) => Ok(outcomes),
-            failed = served => Err(failed),
+            biased;
+            () = self.world.log.written() => Ok(()),
+            why = late => bail!("{why}, and nobody reads the log: the last of it is lost"),
         }
     }
 
@@ -377,16 +399,21 @@ impl Worker {
     }
 }
 
+/// A host that was told to end waits so long for whoever reads its log.
+const LOG_PATIENCE: Duration = Duration::from_secs(1);
 /// Output of one turn.
 const OUTPUT_BYTES: usize = 256 << 10;
 /// A worker copies some kilobytes while somebody shortens the file: it is given time, even one that has no CPU.
-fn wait_for_copy(rounds: u32) -> bool {
+fn wait_for_copy(rounds: u32) -> Pause {
     match rounds {
         0..1000 => std::hint::spin_loop(),
         1000..1200 => std::thread::yield_now(),
-        _ => std::thread::sleep(Duration::from_micros(100)),
+        1200..3200 => {
+            return Pause::Passes(Box::pin(tokio::time::sleep(Duration::from_millis(1))));
+        }
+        _ => return Pause::Over,
     }
-    rounds < 20_000
+    Pause::Passed
 }
 
 /// Who may come in from outside: as to a node.

@@ -7,6 +7,7 @@
 //!
 //! A worker that does not take in what it is sent is not waited for: it uses files by messages.
 
+use super::disk::Closed;
 use covey_io::os::file::DataFile;
 use covey_io::os::shm::area::{hand_over, take_back};
 use covey_ninep::tree::{Errno, Result};
@@ -25,7 +26,7 @@ pub(super) struct Mappings {
 }
 
 struct Mapping {
-    file: DataFile,
+    file: Closed,
     bytes: u64,
     /// Workers that have it.
     given: BTreeSet<u32>,
@@ -54,7 +55,7 @@ impl Mappings {
 
     /// A number for a file, of which so many bytes are mapped; None when too many are lent.
     pub fn lend(self: &Rc<Mappings>, file: &DataFile, bytes: u64) -> Option<Lent> {
-        let mapping = Mapping { file: file.clone(), bytes, given: BTreeSet::new() };
+        let mapping = Mapping { file: Closed::new(file.clone()), bytes, given: BTreeSet::new() };
         let mut files = self.files.borrow_mut();
         let place = files.iter().position(Option::is_none).unwrap_or(files.len());
         match files.get_mut(place) {

@@ -35,7 +35,11 @@ const USERS_HOSTS_MAX: usize = 64;
 
 /// Binds `/cell` in a node's namespace.
 pub fn bind(names: &Rc<Namespace>) -> Result<()> {
-    let registry = Rc::new(Registry { names: Rc::downgrade(names), hosts: RefCell::default() });
+    let registry = Rc::new(Registry {
+        names: Rc::downgrade(names),
+        hosts: RefCell::default(),
+        coming: Rc::default(),
+    });
     names.bind("cell/ctl", Rc::new(Control::new(HostCommands(registry.clone()))))?;
     registry.show(names)
 }
@@ -43,6 +47,23 @@ pub fn bind(names: &Rc<Namespace>) -> Result<()> {
 struct Registry {
     names: Weak<Namespace>,
     hosts: RefCell<Vec<Rc<Known>>>,
+    /// The owners of those that are asked who they are.
+    coming: Rc<RefCell<Vec<u32>>>,
+}
+
+/// A host that is asked who it is, until this is dropped: it takes the place of one that is shown.
+struct Coming {
+    all: Rc<RefCell<Vec<u32>>>,
+    owner: u32,
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        let mut all = self.all.borrow_mut();
+        if let Some(at) = all.iter().position(|owner| *owner == self.owner) {
+            all.swap_remove(at);
+        }
+    }
 }
 
 /// A host that has announced itself.
@@ -74,18 +95,19 @@ impl Registry {
         self.names.upgrade().map_or(Ok(()), |names| self.show(&names))
     }
 
-    /// One user leaves room for others.
-    fn must_have_room(&self, owner: u32) -> Result<()> {
-        let hosts = self.hosts.borrow();
-        let own = hosts.iter().filter(|host| host.owner == owner).count();
-        if own < USERS_HOSTS_MAX && hosts.len() < HOSTS_MAX {
-            return Ok(());
+    /// A place for a host that announces itself. One user leaves room for others.
+    fn place(&self, owner: u32) -> Result<Coming> {
+        let (hosts, mut coming) = (self.hosts.borrow(), self.coming.borrow_mut());
+        let owners = || hosts.iter().map(|host| host.owner).chain(coming.iter().copied());
+        let (own, all) = (owners().filter(|other| *other == owner).count(), owners().count());
+        if own >= USERS_HOSTS_MAX || all >= HOSTS_MAX {
+            let what = format!(
+                "{own} of {all} hosts are user {owner}'s, with those that are asked who they are; the limits of a node are {USERS_HOSTS_MAX} for a user and {HOSTS_MAX}"
+            );
+            return Err(Errno::because(Errno::ENOSPC, what));
         }
-        let what = format!(
-            "{own} of {} hosts are user {owner}'s; the limits of a node are {USERS_HOSTS_MAX} for a user and {HOSTS_MAX}",
-            hosts.len()
-        );
-        Err(Errno::because(Errno::ENOSPC, what))
+        coming.push(owner);
+        Ok(Coming { all: self.coming.clone(), owner })
     }
 
     /// Whether it is shown already: told twice, it is shown once.
@@ -99,25 +121,17 @@ impl Registry {
         if self.has(&socket, owner) {
             return Ok(());
         }
-        self.must_have_room(owner)?;
-        let path = PathBuf::from(&socket);
-        let place = task::blocking(move || Place::find(&path, owner)).await?;
-        let place =
-            place.map_err(|what| Errno::because(Errno::EACCES, format!("{socket}: {what}")))?;
-        let address = place.address()?;
-        let dialed = dial_user_server(&address, "/cell", owner, owner);
-        let Some(conn) = task::timeout(PATIENCE, dialed).await else {
-            return Err(Errno::because(
-                Errno::ETIMEDOUT,
-                format!("{socket}: the host does not answer"),
-            ));
+        let coming = self.place(owner)?;
+        let Some(known) = task::timeout(PATIENCE, Known::ask(socket.clone(), owner)).await else {
+            let what = format!("{socket}: the host does not answer within {PATIENCE:?}");
+            return Err(Errno::because(Errno::ETIMEDOUT, what));
         };
-        let known = Rc::new(Known { socket, place, owner, conn: conn? });
-        // Others have come while it was asked, or the same once more.
+        let known = Rc::new(known?);
+        // The same has come once more while it was asked.
         if self.has(&known.socket, owner) {
             return Ok(());
         }
-        self.must_have_room(owner)?;
+        drop(coming);
         self.hosts.borrow_mut().push(known.clone());
         let registry = self.clone();
         tokio::task::spawn_local(async move {
@@ -155,6 +169,17 @@ impl Registry {
 }
 
 impl Known {
+    /// A host at a socket of its owner. It may never answer, nor may the socket's file system.
+    async fn ask(socket: String, owner: u32) -> Result<Known> {
+        let path = PathBuf::from(&socket);
+        let place = task::blocking(move || Place::find(&path, owner)).await?;
+        let place =
+            place.map_err(|what| Errno::because(Errno::EACCES, format!("{socket}: {what}")))?;
+        let address = place.address()?;
+        let conn = dial_user_server(&address, "/cell", owner, owner).await?;
+        Ok(Known { socket, place, owner, conn })
+    }
+
     /// Has it end its workers, and waits until it has gone.
     async fn end(&self) -> Result<()> {
         let ended = task::timeout(ENDING_PATIENCE, async {
@@ -284,3 +309,24 @@ const ANSWERED_BY_OTHERS: [i64; 9] = [
     0x6b41_4653,
     0x00c3_6400,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_that_have_not_said_who_they_are_count_as_their_user_s() {
+        let registry =
+            Registry { names: Weak::new(), hosts: RefCell::default(), coming: Rc::default() };
+        let mut coming: Vec<Coming> =
+            (0..USERS_HOSTS_MAX).map(|_| registry.place(7).expect("room")).collect();
+        let refused = registry.place(7).err().expect("no room");
+        assert_eq!(refused.code, Errno::ENOSPC);
+        assert!(refused.to_string().contains("64 for a user"), "{refused}");
+        let other = registry.place(8).expect("another user has room");
+        coming.pop();
+        registry.place(7).expect("one has gone");
+        drop(other);
+        assert_eq!(registry.coming.borrow().len(), coming.len());
+    }
+}

@@ -105,8 +105,10 @@ fn run(program: &Path, words: &[OsString], socket: UnixStream) -> std::io::Resul
     program::work(library().as_deref(), program, &words)
 }
 
-/// What a worker process does: its host is at stdin. Ends with its program, or when the host is gone.
+/// What a worker process does: its host is at stdin. Ends with its program, or when the host is gone: also one that is
+/// stopped, which the kernel kills when the thread ends that has started it, the host's own.
 pub fn work(program: &Path, words: Vec<OsString>, cpu: Option<usize>) -> anyhow::Result<i32> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     let socket = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     let watched = socket.try_clone()?;
     let program = program.to_owned();

@@ -5,7 +5,8 @@ use crate::cmd::Context;
 use crate::error::{Cannot, Result};
 use covey_io::os::random;
 use covey_serve::cell::Host;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -36,6 +37,7 @@ pub(super) async fn show(host: &Host, node: Node, context: &Context) -> Result<S
     let node = Rc::new(node);
     let seen = node.clone();
     host.bind_node(move || seen.conn()).cannot(|| "show the node to the workers")?;
+    sweep(&std::env::temp_dir());
     let directory = private_directory()?;
     let socket = directory.join("host");
     let again = spawn_local(stay_announced(node.clone(), socket.clone())).abort_handle();
@@ -87,4 +89,55 @@ fn private_directory() -> Result<PathBuf> {
     let made = std::fs::DirBuilder::new().mode(0o700).create(&directory);
     made.cannot(|| format!("make directory {}", directory.display()))?;
     Ok(directory)
+}
+
+/// Removes what hosts of this user have left that were killed: directories whose socket nobody listens at.
+fn sweep(parent: &Path) {
+    let user = rustix::process::geteuid().as_raw();
+    let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_name().as_bytes().starts_with(PREFIX)) {
+        // What a link leads to is not looked at.
+        let is_own = entry.metadata().is_ok_and(|found| found.is_dir() && found.uid() == user);
+        if is_own && is_left(&entry.path().join("host")) {
+            tracing::debug!("removed what a host has left: {}", entry.path().display());
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// Whether there is a socket at which nobody listens. Who does may be stopped: nobody is waited for.
+fn is_left(socket: &Path) -> bool {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let made = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    let (Ok(made), Ok(address)) = (made, SocketAddrUnix::new(socket)) else { return false };
+    rustix::net::connect(&made, &address) == Err(rustix::io::Errno::CONNREFUSED)
+}
+
+const PREFIX: &[u8] = b"covey-cell-";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn what_a_killed_host_has_left_is_removed_and_nothing_that_is_in_use() {
+        let parent = tempfile::TempDir::new().expect("a directory");
+        let make = |name: &str| {
+            let directory = parent.path().join(name);
+            std::fs::create_dir(&directory).expect("made");
+            directory
+        };
+        let bind = |at: &Path| UnixListener::bind(at.join("host")).expect("bound");
+        let [left, used, begun, other] =
+            ["covey-cell-left", "covey-cell-used", "covey-cell-begun", "other"].map(make);
+        drop(bind(&left));
+        let _listens = bind(&used);
+        drop(bind(&other));
+        std::os::unix::fs::symlink(&other, parent.path().join("covey-cell-link")).expect("linked");
+        sweep(parent.path());
+        assert!(!left.exists());
+        assert!(used.exists() && begun.exists() && other.join("host").exists());
+    }
 }
