@@ -205,6 +205,8 @@ impl Volumes {
     fn closed(&self, name: &str, record: Record, why: &str) -> Rc<Volume> {
         let units = Arc::new(Units::default());
         let target = target_of(&self.iqn(name), name, units, &record.access);
+        // Until it is open, or it is known where it is.
+        target.set_away(true);
         let opened = RefCell::new(Err(why.to_owned()));
         let (record, stands_by) = (RefCell::new(record), Cell::new(false));
         let (turn, has_no_past, is_new, heard) = Default::default();

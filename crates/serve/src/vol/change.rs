@@ -269,7 +269,7 @@ impl Volumes {
         {
             return refuse(why);
         }
-        self.serve(&volume, address).await?;
+        self.portals.serve(address, &volume.target).await?;
         if volume.record.borrow().exports.iter().any(|one| one == address) {
             return Ok(());
         }
