@@ -306,7 +306,8 @@ mod tests {
     /// in the list.
     #[test]
     fn a_volume_that_is_slow_to_open_holds_up_no_other() {
-        let list = "create a striped /a block 512 serial 1\ncreate b file IMAGE block 512 serial 2\n";
+        let list =
+            "create a striped /a block 512 serial 1\ncreate b file IMAGE block 512 serial 2\n";
         with_silent_meta(list, async |volumes| {
             let caring = tokio::task::spawn_local(volumes.clone().run());
             while !is_open(&volumes, "b") {

@@ -172,3 +172,28 @@ fn a_file_that_says_nothing_of_a_volume_is_not_joined() {
         assert_eq!(node.find("plain").unwrap().record.borrow().block_bytes, 4096);
     });
 }
+
+/// Its servers do not answer: the command ends and says so, its name stays taken, who may use it is changed all the same, and
+/// the size comes when they answer again.
+#[test]
+fn a_resize_that_has_no_answer_holds_up_nobody_for_ever() {
+    with_lab(async |lab| {
+        let node = lab.node("gw1");
+        run(&node, "create disk striped /disk size 1048576").await.unwrap();
+        let volume = node.find("disk").unwrap();
+        let unanswered = volume.changing.lock().await;
+        node.patience.set(Duration::from_millis(10));
+        let refused = run(&node, "resize disk 2097152").await.unwrap_err();
+        assert_eq!(refused.code, Errno::ETIMEDOUT, "{refused}");
+        assert!(refused.to_string().contains("volume disk to 2097152 bytes"), "{refused}");
+        let refused = run(&node, "export disk 127.0.0.1:3260").await.unwrap_err();
+        assert!(refused.to_string().contains("in use by `resize`"), "{refused}");
+        node.patience.set(PATIENCE);
+        run(&node, "acl disk chap me a-long-enough-secret").await.unwrap();
+        assert_eq!(volume.bytes(), Some(1 << 20));
+        drop(unanswered);
+        // It has its turn when the first one has ended.
+        run(&node, "resize disk 4194304").await.unwrap();
+        assert_eq!(volume.bytes(), Some(4 << 20));
+    });
+}
