@@ -139,6 +139,25 @@ fn a_store_that_was_taken_by_another_node_has_saved_nothing() {
     });
 }
 
+/// It does not know yet, and its owner has asked it for another size just then.
+#[test]
+fn the_size_of_a_volume_is_that_of_the_node_that_has_it() {
+    with_lab(async |lab| {
+        let (first, second) = (lab.node("gw1"), lab.node("gw2"));
+        run(&first, "create disk striped /disk size 1048576").await.unwrap();
+        let (fs, runtime) = (second.fs().await.unwrap(), second.runtime());
+        let taking = StripedStore::open(fs, own(), "/disk", runtime, true);
+        let theirs = second.within(taking).await.unwrap();
+        for line in ["resize disk 2097152", "resize disk 4096 shrink"] {
+            let refused = run(&first, line).await.unwrap_err();
+            assert_eq!(refused.code, Errno::ESTALE, "{line}: {refused}");
+        }
+        let fs = second.fs().await.unwrap();
+        let now = second.within(async move { fs.stat(theirs.number()).await }).await.unwrap();
+        assert_eq!(now.inode.size, 1 << 20);
+    });
+}
+
 /// It has never had it, and nobody has it now.
 #[test]
 fn a_node_that_joins_a_free_volume_takes_what_its_file_says() {
