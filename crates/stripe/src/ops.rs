@@ -500,6 +500,9 @@ operations! {
         /// volatile). `hole`: not all of it was written, so the file has a hole there. Commit, which clients of before
         /// send, tells neither
         56 EndAppend { id: u64, reserve: u64, offset: u64, length: u64, hole: bool } [logged] content(id),
+        /// read: whether quotas let the file reach to `end`; EDQUOT if not. Asked before space is taken, of which the size
+        /// is told when it is there
+        57 Room { id: u64, end: u64 },
     }
 }
 
