@@ -194,7 +194,7 @@ async fn in_foreground(
     context: &Context,
 ) -> Result<()> {
     let wish = wish_of(&args, &config, context).await?;
-    let pid_file = Cluster::of(&config).map(|cluster| mounts::pid_file(&cluster, &place));
+    let pid_file = Cluster::of_trusted(&config).map(|cluster| mounts::pid_file(&cluster, &place));
     if let (Some(file), Some(mut me)) = (&pid_file, Process::now(std::process::id())) {
         me.note = place.to_string_lossy().into_owned();
         me.write(file)?;
