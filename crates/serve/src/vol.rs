@@ -27,6 +27,7 @@ mod striped_tests;
 #[cfg(test)]
 mod sync_tests;
 mod syncs;
+mod turns;
 
 use crate::net::TargetPorts;
 use control::{All, One};
@@ -56,6 +57,7 @@ use std::time::Duration;
 use store::{Counted, Counts};
 use striped::StripedStore;
 use tokio::runtime::Runtime;
+use turns::{PATIENCE, Turns};
 
 /// The volumes of a node.
 pub struct Volumes {
@@ -65,8 +67,9 @@ pub struct Volumes {
     /// Where stores work that cannot answer at once, and the striping client.
     runtime: Option<Runtime>,
     net: Arc<ClusterNet>,
-    /// One command at a time.
-    turn: tokio::sync::Mutex<()>,
+    turns: Turns,
+    /// How long a command waits for another one, and for a disk.
+    patience: Cell<Duration>,
     fs: tokio::sync::OnceCell<Fs>,
     volumes: RefCell<BTreeMap<String, Rc<Volume>>>,
     /// Why the list could not be read, if so.
@@ -78,7 +81,7 @@ pub struct Volumes {
 
 /// One of them.
 struct Volume {
-    /// Held while it is opened or changed.
+    /// Held while it is opened, or what it is or who may use it is changed.
     turn: Arc<tokio::sync::Mutex<()>>,
     record: RefCell<Record>,
     /// Why it is not open, if so.
@@ -153,7 +156,8 @@ impl Volumes {
             dir: dir.to_owned(),
             runtime: Some(runtime),
             net,
-            turn: tokio::sync::Mutex::default(),
+            turns: Turns::default(),
+            patience: Cell::new(PATIENCE),
             fs: tokio::sync::OnceCell::new(),
             volumes: RefCell::default(),
             unread,
@@ -205,6 +209,8 @@ impl Volumes {
     fn closed(&self, name: &str, record: Record, why: &str) -> Rc<Volume> {
         let units = Arc::new(Units::default());
         let target = target_of(&self.iqn(name), name, units, &record.access);
+        // Until it is open, or it is known where it is.
+        target.set_away(true);
         let opened = RefCell::new(Err(why.to_owned()));
         let (record, stands_by) = (RefCell::new(record), Cell::new(false));
         let (turn, has_no_past, is_new, heard) = Default::default();
@@ -257,8 +263,12 @@ impl Volumes {
     }
 
     fn find(&self, name: &str) -> Result<Rc<Volume>> {
-        let missing = || Errno::because(Errno::ENOENT, format!("there is no volume {name:?} here"));
-        self.volumes.borrow().get(name).cloned().ok_or_else(missing)
+        self.volumes.borrow().get(name).cloned().ok_or_else(|| self.missing(name))
+    }
+
+    fn missing(&self, name: &str) -> Errno {
+        let why = format!("node {} has no volume {name:?}", self.node);
+        Errno::because(Errno::ENOENT, why)
     }
 
     /// The volume of this name, when nobody else opens or changes it.

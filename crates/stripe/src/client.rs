@@ -313,6 +313,20 @@ impl Fs {
         }
     }
 
+    /// Sets the size of a file that is [`File::pin`]ned. ESTALE, and nothing changed, where another client has raised its
+    /// epoch, whether or not this one has heard of it.
+    pub async fn set_size_of_pinned(&self, who: &Caller, file: &File, size: u64) -> Result<Stat> {
+        let epoch = file.pinned_epoch()?;
+        let change = SetAttr { size: Some(size), ..SetAttr::default() };
+        let mut op = setattr_op(file.id(), &change, set::AT_EPOCH);
+        if let Op::Setattr { mode, .. } = &mut op {
+            *mode = epoch;
+        }
+        let inode = node(self.change(who, op).await?)?;
+        file.was_resized(&inode)?;
+        Ok(self.with_blocks(inode).await)
+    }
+
     async fn change_attributes(
         &self,
         who: &Caller,
@@ -336,8 +350,7 @@ impl Fs {
         let inode = node(self.change(who, op).await?)?;
         if let Some(open) = open {
             if change.size.is_some() {
-                open.repin(&inode);
-                open.was_cut();
+                open.was_resized(&inode);
             }
             open.refresh(&inode);
         }

@@ -450,6 +450,7 @@ impl<K: Kv> Store<K> {
             Op::Bye {} => self.bye(request.session),
             Op::Walk { from, names } => self.walk(caller, *from, &names.0),
             Op::Getattr { id } => Ok(node(self.stored(*id)?.inode)),
+            Op::Room { id, end } => self.room(request, *id, *end),
             Op::OpenRead { .. } => self.open_read(request),
             &Op::ReadInline { id, offset, count } => self.read_inline(id, offset, count),
             Op::Open { id, access } => self.open_file(request, *id, *access),

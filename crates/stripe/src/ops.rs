@@ -312,6 +312,9 @@ pub mod set {
     /// With SIZE: the caller has the file open for writing, and asks through that, as ftruncate(2)
     /// does: the mode no longer matters. The client answers for it.
     pub const SIZE_OF_OPEN: u32 = 256;
+    /// With SIZE, and without MODE: only at the epoch that stands in the field of the mode, else ESTALE: whoever has a
+    /// file for itself does not change one that another client has taken.
+    pub const AT_EPOCH: u32 = 512;
 }
 
 /// [`Op::Setxattr`]'s flags, as in setxattr(2): at most one.
@@ -497,6 +500,9 @@ operations! {
         /// volatile). `hole`: not all of it was written, so the file has a hole there. Commit, which clients of before
         /// send, tells neither
         56 EndAppend { id: u64, reserve: u64, offset: u64, length: u64, hole: bool } [logged] content(id),
+        /// read: whether quotas let the file reach to `end`; EDQUOT if not. Asked before space is taken, of which the size
+        /// is told when it is there
+        57 Room { id: u64, end: u64 },
     }
 }
 

@@ -3,13 +3,15 @@
 mod attach;
 mod change;
 mod show;
+mod which;
 
 use super::Context;
 use crate::config::{Config, size};
 use crate::error::{Error, Result};
-use covey_cluster::reach::{read_of, write_control};
+use covey_cluster::reach::write_control;
 use covey_ninep::control::{quote, words};
 use std::path::PathBuf;
+use which::{all, find};
 
 /// Make disks of the cluster's space, and serve them to machines by iSCSI
 ///
@@ -98,59 +100,9 @@ struct Volume {
     stands_by: bool,
 }
 
-/// The volumes of all nodes that have some, by name; and the nodes whose list could not be read, each of which is told.
-async fn all(config: &Config, context: &Context) -> (Vec<Volume>, Vec<String>) {
-    let nodes = config.nodes.iter().filter(|node| node.store.is_some());
-    let (mut volumes, mut unread) = (Vec::new(), Vec::new());
-    for node in nodes {
-        let why = match read_of(config, &node.name, "vol/ctl").await {
-            Ok(text) => {
-                volumes.extend(parse(&text, &node.name));
-                let why = text.lines().find(|line| line.starts_with("# the list of volumes"));
-                why.map(|why| why[2..].to_owned())
-            }
-            Err(error) => Some(format!("no answer: {error}")),
-        };
-        if let Some(why) = why {
-            context.output.say(format!("{}: {why}", node.name));
-            unread.push(node.name.clone());
-        }
-    }
-    volumes.sort_by(|left, right| (&left.name, &left.node).cmp(&(&right.name, &right.node)));
-    (volumes, unread)
-}
-
 /// The names of all volumes that can be read.
 pub async fn names(config: &Config, context: &Context) -> Vec<String> {
     all(config, context).await.0.into_iter().map(|volume| volume.name).collect()
-}
-
-/// The volume of this name, at the node that serves it.
-async fn find(config: &Config, name: &str) -> Result<Volume> {
-    let mut missing = Vec::new();
-    let mut closed = None;
-    for node in config.nodes.iter().filter(|node| node.store.is_some()) {
-        match read_of(config, &node.name, "vol/ctl").await {
-            Ok(text) => {
-                let found = parse(&text, &node.name).into_iter().find(|one| one.name == name);
-                match found {
-                    Some(volume) if volume.closed.is_none() => return Ok(volume),
-                    Some(volume) if closed.is_none() || !volume.stands_by => closed = Some(volume),
-                    _ => {}
-                }
-            }
-            Err(error) => missing.push(format!("{}: {error}", node.name)),
-        }
-    }
-    if let Some(volume) = closed {
-        return Ok(volume);
-    }
-    let error = Error::work(format!("cannot find volume {name}: no node has it"));
-    Err(if missing.is_empty() {
-        error.hint("`covey volume ls` lists the volumes")
-    } else {
-        error.hint(format!("not all nodes answered: {}", missing.join(", ")))
-    })
 }
 
 /// Has a node do a command.

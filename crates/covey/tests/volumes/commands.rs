@@ -314,3 +314,48 @@ fn a_name_is_taken_whichever_node_has_it() {
     cluster.covey(&["volume", "create", "other", "--size", "1M", "--node", "io1"]);
     cluster.refused(&["volume", "clone", "other", "disk"]).says(&["node io2 has one"]);
 }
+
+/// What a node has that does not answer nobody knows. Where two nodes have volumes of one name after all, no command takes
+/// either by chance.
+#[test]
+fn a_name_is_not_taken_for_free_while_a_node_does_not_answer() {
+    let cluster = Cluster::up(2);
+    let [one, two] = ["one.img", "two.img"].map(|name| cluster.scratch(name));
+    let (one, two) = (one.to_str().unwrap(), two.to_str().unwrap());
+    cluster.covey(&["volume", "create", "disk", "--size", "1M", "--file", one, "--node", "io1"]);
+    cluster.covey(&["volume", "create", "other", "--size", "1M", "--node", "io2"]);
+    cluster.kill("io1");
+    let create = ["volume", "create", "disk", "--size", "2M", "--file", two, "--node", "io2"];
+    cluster.refused(&create).says(&["io1: no answer", "--force"]);
+    cluster.refused(&["volume", "clone", "other", "disk"]).says(&["io1: no answer", "--force"]);
+    // Other commands need not know.
+    cluster.covey(&["volume", "resize", "other", "2M"]);
+    cluster.covey(&[&create[..], &["--force"]].concat());
+    cluster.restart();
+    let at = |node: &str| {
+        let text = cluster.covey(&["--json", "volume", "show", "disk", "--node", node]);
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()
+    };
+    until("the other volume", || at("io1")["closed"].is_null());
+    for words in [
+        &["volume", "show", "disk"][..],
+        &["volume", "stats", "disk"],
+        &["volume", "resize", "disk", "4M"],
+        &["volume", "acl", "disk", "--no-chap"],
+        &["volume", "clone", "disk", "copy"],
+        &["volume", "unexport", "disk"],
+        &["volume", "clear-reservations", "disk"],
+        &["volume", "attach", "disk", "disk.img"],
+        &["volume", "rm", "disk"],
+    ] {
+        cluster.refused(words).says(&["nodes io1 and io2", "--node NODE"]);
+    }
+    cluster.covey(&["volume", "resize", "disk", "4M", "--node", "io2"]);
+    assert_eq!(
+        [at("io1"), at("io2")].map(|one| one["bytes"].as_u64()),
+        [Some(1 << 20), Some(4 << 20)]
+    );
+    cluster.covey(&["volume", "rm", "disk", "--node", "io1"]);
+    assert_eq!(shown(&cluster, "disk")["node"], "io2");
+    assert!(!std::path::Path::new(one).exists() && std::path::Path::new(two).exists());
+}

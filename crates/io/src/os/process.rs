@@ -4,7 +4,7 @@ use procfs_core::FromRead;
 use procfs_core::process::Stat;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -39,18 +39,26 @@ impl Process {
         Some(Process { pid, started, boot, note: note.trim_end_matches('\n').to_string() })
     }
 
-    /// Writes the pid file in one step.
+    /// Writes the pid file in one step. Links that somebody has put in its place are not followed.
     pub fn write(&self, file: &Path) -> io::Result<()> {
         let text = format!("{} {} {}\n{}\n", self.pid, self.started, self.boot, self.note);
         let new = file.with_extension("pid.new");
-        let written = std::fs::write(&new, &text).and_then(|()| std::fs::rename(&new, file));
+        // Left by one that was killed.
+        let _ = std::fs::remove_file(&new);
+        let made = std::fs::File::options().write(true).create_new(true).open(&new);
+        let written = made
+            .and_then(|made| made.write_all_at(text.as_bytes(), 0))
+            .and_then(|()| std::fs::rename(&new, file));
         if written.is_err() {
             let _ = std::fs::remove_file(&new);
         }
         match written {
             // Where the disk is full there is the room of the one before.
             Err(error) if error.kind() == io::ErrorKind::StorageFull && file.exists() => {
-                let old = std::fs::File::options().write(true).open(file)?;
+                let old = std::fs::File::options()
+                    .write(true)
+                    .custom_flags(libc::O_NOFOLLOW)
+                    .open(file)?;
                 old.write_all_at(text.as_bytes(), 0)?;
                 old.set_len(text.len() as u64)
             }
@@ -127,6 +135,20 @@ mod tests {
         let back = Process::read(&file).unwrap();
         assert_eq!(back, me);
         assert!(back.is_alive());
+    }
+
+    #[test]
+    fn a_pid_file_is_written_through_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, other) = (dir.path().join("me.pid"), dir.path().join("other"));
+        std::fs::write(&other, "another file").unwrap();
+        for link in [&file, &dir.path().join("me.pid.new")] {
+            std::os::unix::fs::symlink(&other, link).unwrap();
+        }
+        let me = Process::now(std::process::id()).unwrap();
+        me.write(&file).unwrap();
+        assert_eq!(Process::read(&file), Some(me));
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "another file");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use covey_io::os::net::{self, Address, error_text, pacing};
 use covey_io::os::{random, run};
 pub use covey_iscsi::initiator::{Config, Credentials};
 use covey_iscsi::initiator::{Connection, Done, Refusal, Request, Session};
+use covey_iscsi::message::login as status;
 pub use covey_iscsi::negotiate::Parameters;
 use covey_wire::Payload;
 use std::cell::RefCell;
@@ -187,11 +188,11 @@ const SYNCHRONIZE_CACHE_16: u8 = 0x91;
 /// Connects to one portal after the other for as long as the session lasts.
 async fn keep_connected(session: Session, portals: Vec<Address>, patience: Duration) {
     let mut next = 0;
-    let mut lost_at = Instant::now();
+    let mut past = Past { lost_at: Instant::now(), was_in: false };
     let elsewhere = RefCell::new(None);
     while session.closed().is_none() {
         let portal = elsewhere.take().unwrap_or_else(|| portals[next % portals.len()].clone());
-        let ended = attempt(&session, &portal, &mut lost_at).await;
+        let ended = attempt(&session, &portal, &mut past).await;
         let ended = ended.err().unwrap_or_else(|| "the target has closed the connection".into());
         tracing::debug!("{portal}: {ended}");
         match session.take_refusal() {
@@ -201,10 +202,12 @@ async fn keep_connected(session: Session, portals: Vec<Address>, patience: Durat
                     session.close(&format!("the target is at {address:?}, which is no address"))
                 }
             },
+            // It was there: its node has just started, or gives it to another one.
+            Some(Refusal::Refused(status::NOT_FOUND)) if past.was_in => next += 1,
             Some(refusal) => session.close(&format!("{portal}: {}", refusal_text(&refusal))),
             None => next += 1,
         }
-        if lost_at.elapsed() > patience {
+        if past.lost_at.elapsed() > patience {
             let seconds = patience.as_secs();
             session
                 .close(&format!("no portal could be used for {seconds} s; the last one: {ended}"));
@@ -213,8 +216,16 @@ async fn keep_connected(session: Session, portals: Vec<Address>, patience: Durat
     }
 }
 
+/// What earlier connections of a session came to.
+struct Past {
+    /// When the last one that was of use ended.
+    lost_at: Instant,
+    /// Whether one of them was logged in.
+    was_in: bool,
+}
+
 /// One connection, from its beginning to its end.
-async fn attempt(session: &Session, portal: &Address, lost_at: &mut Instant) -> Result<(), String> {
+async fn attempt(session: &Session, portal: &Address, past: &mut Past) -> Result<(), String> {
     let connected = net::connect(portal, CONNECT_PATIENCE).await;
     let stream = pacing::enroll(connected.map_err(|error| error_text(&error))?);
     let challenge = random::nonce().map_err(|error| error_text(&error))?;
@@ -232,8 +243,10 @@ async fn attempt(session: &Session, portal: &Address, lost_at: &mut Instant) -> 
         () = watch => unreachable!("it never ends"),
     };
     // A target that lets us in and then breaks the rules for the same command each time is of no more use than none.
-    if was_in.take() && (session.answered() > answered || !session.is_waiting()) {
-        *lost_at = Instant::now();
+    let was_in = was_in.take();
+    past.was_in |= was_in;
+    if was_in && (session.answered() > answered || !session.is_waiting()) {
+        past.lost_at = Instant::now();
     }
     ended.map_err(|blame| blame.to_string())
 }
@@ -249,11 +262,11 @@ pub fn parse_portal(text: &str) -> Option<Address> {
 
 fn refusal_text(refusal: &Refusal) -> String {
     match refusal {
-        Refusal::Refused(0x0201) => {
+        Refusal::Refused(status::AUTHENTICATION) => {
             "the target does not believe who we are: wrong name or secret".into()
         }
-        Refusal::Refused(0x0202) => "the target does not let this initiator in: by its name, or because it must prove a secret".into(),
-        Refusal::Refused(0x0203) => "there is no such target".into(),
+        Refusal::Refused(status::AUTHORIZATION) => "the target does not let this initiator in: by its name, or because it must prove a secret".into(),
+        Refusal::Refused(status::NOT_FOUND) => "there is no such target".into(),
         Refusal::Refused(status) => format!("the target refuses the login, status {status:#06x}"),
         Refusal::Impostor => "the target did not prove who it is".into(),
         other => format!("{other:?}"),

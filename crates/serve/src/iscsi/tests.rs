@@ -9,7 +9,9 @@ use covey_iscsi::negotiate::{Digest, Parameters};
 use covey_iscsi::scsi::{Config, Unit, Units};
 use covey_iscsi::store::{Answer, Hold, Reply, Request, Store};
 use covey_iscsi::target::{Access, Credentials, TargetConfig};
+use std::cell::Cell;
 use std::future::Future;
+use std::rc::Rc;
 use std::sync::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::LocalSet;
@@ -213,6 +215,50 @@ async fn misplace(target: Address) -> Address {
         }
     });
     Address::Tcp { host: "127.0.0.1".into(), port }
+}
+
+/// Passes everything on between initiators and a target, and counts the connections.
+async fn counted(target: Address) -> (Address, Rc<Cell<u32>>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let count = Rc::new(Cell::new(0));
+    let counted = count.clone();
+    tokio::task::spawn_local(async move {
+        loop {
+            let (mut near, _) = listener.accept().await.unwrap();
+            let mut far = net::connect(&target, Duration::from_secs(5)).await.unwrap();
+            counted.set(counted.get() + 1);
+            tokio::task::spawn_local(async move {
+                let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+            });
+        }
+    });
+    (Address::Tcp { host: "127.0.0.1".into(), port }, count)
+}
+
+/// As where its node has just started and does not have it yet. Who has never been in is told at once that there is none.
+#[test]
+fn a_target_that_was_there_is_waited_for() {
+    in_runtime(async {
+        let threads = Arc::new(Threads::start("test", 1).unwrap());
+        let portal = portal();
+        let (address, connections) = counted(serve(&portal, &threads).await).await;
+        let disk = connect(std::slice::from_ref(&address), 1).await.unwrap();
+        let target = portal.remove(TARGET, 0).unwrap();
+        target.disconnect("its node has ended");
+        let reading = async {
+            // The second one more is made after the first has met that there is no target.
+            while connections.get() < 3 && disk.closed().is_none() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            portal.share(&target);
+            disk.read(0, 512).await
+        };
+        assert_eq!(reading.await.unwrap().len(), 512);
+        portal.remove(TARGET, 0);
+        let Err(error) = connect(&[address], 2).await else { panic!("it got in") };
+        assert!(error.to_string().contains("there is no such target"), "{error}");
+    });
 }
 
 /// It lets us in each time, and then breaks the rules for the same command.

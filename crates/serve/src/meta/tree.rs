@@ -155,6 +155,7 @@ fn id_asked(op: &Op) -> u64 {
     }
     match op {
         Op::Getattr { id }
+        | Op::Room { id, .. }
         | Op::Open { id, .. }
         | Op::Release { id }
         | Op::Readdir { id, .. }

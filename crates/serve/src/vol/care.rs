@@ -98,6 +98,14 @@ impl Volumes {
 
     async fn revive(&self, name: &str) {
         let Some((volume, _turn)) = self.find_free(name).await else { return };
+        // Before it is open, which may take long: an initiator that finds no target gives up, and one that is asked to come
+        // again does so.
+        let exports = volume.record.borrow().exports.clone();
+        for address in exports {
+            if let Err(error) = self.portals.serve(&address, &volume.target).await {
+                tracing::debug!("volume {name} is not served at {address}: {error}");
+            }
+        }
         if volume.opened.borrow().is_ok() {
             self.learn_portals(&volume).await;
         }
@@ -105,12 +113,6 @@ impl Volumes {
         let is_closed = volume.opened.borrow().is_err();
         if is_closed {
             self.try_again(name, &volume).await;
-        }
-        let exports = volume.record.borrow().exports.clone();
-        for address in exports {
-            if let Err(error) = self.serve(&volume, &address).await {
-                tracing::debug!("volume {name} is not served at {address}: {error}");
-            }
         }
     }
 
@@ -249,12 +251,6 @@ impl Volumes {
         })
         .await
     }
-
-    /// Serves a volume that is open, or says where it is.
-    pub(super) async fn serve(&self, volume: &Volume, address: &str) -> Result<()> {
-        let is_known = volume.opened.borrow().is_ok() || volume.stands_by.get();
-        if is_known { self.portals.serve(address, &volume.target).await } else { Ok(()) }
-    }
 }
 
 /// How long the end of a node waits for its volumes to be given back.
@@ -266,14 +262,14 @@ const AGAIN: Duration = Duration::from_secs(2);
 mod tests {
     use super::super::LIST;
     use super::*;
+    use crate::iscsi::disk;
     use covey_cluster::config::parse;
     use std::path::Path;
     use tokio::task::LocalSet;
 
-    /// A metadata server that takes connections and says nothing is waited for; what needs none is served meanwhile, though
-    /// it comes later in the list.
-    #[test]
-    fn a_volume_that_is_slow_to_open_holds_up_no_other() {
+    /// Volumes of a node whose metadata server takes connections and says nothing, as the list says that they are; of
+    /// `IMAGE` in it there is a file. None is open.
+    fn with_silent_meta(list: &str, test: impl AsyncFnOnce(Rc<Volumes>)) {
         let dir = tempfile::tempdir().unwrap();
         let silent = std::os::unix::net::UnixListener::bind(dir.path().join("meta")).unwrap();
         let node = |name: &str, roles: &str| {
@@ -292,22 +288,33 @@ mod tests {
         std::fs::create_dir(&volumes_dir).unwrap();
         let image = dir.path().join("image");
         FileStore::make(&image, 1 << 20).unwrap();
-        let list = format!(
-            "create a striped /a block 512 serial 1\ncreate b file {} block 512 serial 2\n",
-            image.display()
-        );
+        let list = list.replace("IMAGE", &image.display().to_string());
         std::fs::write(volumes_dir.join(LIST), list).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let ports = crate::net::TargetPorts::default();
         LocalSet::new().block_on(&runtime, async {
-            let volumes = Volumes::load(config, "gw", &volumes_dir, None, ports).unwrap();
+            test(Volumes::load(config, "gw", &volumes_dir, None, ports).unwrap()).await;
+        });
+        drop(silent);
+    }
+
+    fn is_open(volumes: &Volumes, name: &str) -> bool {
+        volumes.find(name).is_ok_and(|one| one.opened.borrow().is_ok())
+    }
+
+    /// What is waited for holds up nothing else: what needs no metadata server is served meanwhile, though it comes later
+    /// in the list.
+    #[test]
+    fn a_volume_that_is_slow_to_open_holds_up_no_other() {
+        let list =
+            "create a striped /a block 512 serial 1\ncreate b file IMAGE block 512 serial 2\n";
+        with_silent_meta(list, async |volumes| {
             let caring = tokio::task::spawn_local(volumes.clone().run());
-            let is_open = |name| volumes.find(name).is_ok_and(|one| one.opened.borrow().is_ok());
-            while !is_open("b") {
+            while !is_open(&volumes, "b") {
                 assert!(!caring.is_finished());
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            assert!(!is_open("a"));
+            assert!(!is_open(&volumes, "a"));
             // Nor does it hold up a command on another one.
             let words = ["resize", "b", "2097152"].map(str::to_owned).to_vec();
             volumes.clone().run_command(words).await.unwrap();
@@ -318,6 +325,42 @@ mod tests {
             );
             caring.abort();
         });
-        drop(silent);
+    }
+
+    /// An initiator that finds no target gives up, and its file system with it: one that comes back while its node begins
+    /// is asked to come again.
+    #[test]
+    fn a_target_is_there_before_its_volume_is_open() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        drop(listener);
+        let list = format!(
+            "create a striped /a block 512 serial 1\nexport a {address}\n\
+             create b file IMAGE block 512 serial 2\nexport b {address}\n"
+        );
+        with_silent_meta(&list, async |volumes| {
+            let caring = tokio::task::spawn_local(volumes.clone().run());
+            let log_in = async |name: &str| {
+                let config = disk::Config {
+                    initiator: "iqn.2026-01.org.example:me".into(),
+                    target: Some(volumes.iqn(name)),
+                    isid: [0x80; 6],
+                    chap: None,
+                    mutual: None,
+                    parameters: disk::Parameters::INITIATOR,
+                };
+                let portal = disk::parse_portal(&address).unwrap();
+                let once = Duration::ZERO;
+                disk::Disk::connect(config, vec![portal], 0, once).await.map(|disk| disk.bytes())
+            };
+            // The other one at the same address is served.
+            while log_in("b").await.is_err() {
+                assert!(!caring.is_finished());
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            let refused = log_in("a").await.unwrap_err();
+            assert!(refused.to_string().contains("status 0x0301"), "{refused}");
+            caring.abort();
+        });
     }
 }

@@ -3,6 +3,7 @@
 use super::file::{self, FileStore};
 use super::record::{Backing, Record, check_name, check_place, number};
 use super::standby::{Served, merged};
+use super::turns::{NameTurn, unanswered};
 use super::{Access, Kept, Volume, Volumes, own, portals, striped};
 use covey_io::os::net::error_text;
 use covey_io::task;
@@ -90,10 +91,20 @@ impl Volumes {
 
     /// Another node serves the volume, and this one is to take its place when it dies.
     async fn join(self: &Rc<Self>, name: &str, path: &str) -> Result<()> {
-        if self.volumes.borrow().contains_key(name) {
-            return Ok(());
-        }
         let (name, own, _) = Record::of_words(&[name, "striped", path])?;
+        if let Ok(volume) = self.find(&name) {
+            let known = volume.record.borrow();
+            if (known.backing, &known.path) == (own.backing, &own.path) {
+                return Ok(());
+            }
+            let why = format!(
+                "node {} has another volume {name:?}, kept in {} {}; hint: choose another node, or remove that volume first",
+                self.node,
+                known.backing.word(),
+                known.path
+            );
+            return Err(Errno::because(Errno::EEXIST, why));
+        }
         check_place(own.backing, &own.path)?;
         // It may be free by now, and this node the first to have it.
         let published = self.published(path.to_owned()).await?;
@@ -162,7 +173,7 @@ impl Volumes {
 
     /// Forgets a volume, and its bytes unless they are to be kept.
     async fn remove(&self, name: &str, keeps: bool) -> Result<()> {
-        let volume = self.find(name)?;
+        let (volume, turn) = self.find_at_rest(name).await?;
         let record = volume.record.borrow().clone();
         if !record.exports.is_empty() {
             let why =
@@ -181,6 +192,7 @@ impl Volumes {
         volume.target.disconnect("the volume is gone");
         volume.target.device.remove(0);
         let _ = std::fs::remove_file(self.dir.join(format!("{name}.state")));
+        drop(turn);
         if keeps || record.adopted {
             return Ok(());
         }
@@ -192,13 +204,15 @@ impl Volumes {
     async fn copy(self: &Rc<Self>, name: &str, new: &str, path: &str) -> Result<()> {
         check_name(new)?;
         self.check_free_name(new)?;
-        let volume = self.find(name)?;
+        let (volume, turn) = self.find_at_rest(name).await?;
         volume.check_here()?;
         let record = volume.record.borrow().clone();
         if !record.exports.is_empty() {
             let why = format!("volume {name} is exported and may change; hint: unexport it first");
             return Err(Errno::because(Errno::EBUSY, why));
         }
+        // Nobody can write to it meanwhile: to export it takes the turn of its name.
+        drop(turn);
         let from = record.path.clone();
         check_place(record.backing, path)?;
         match record.backing {
@@ -230,8 +244,14 @@ impl Volumes {
         self.enter_made(new.to_owned(), clone).await
     }
 
-    async fn resize(&self, name: &str, bytes: u64, may_shrink: bool) -> Result<()> {
-        let volume = self.find(name)?;
+    async fn resize(
+        &self,
+        name: &str,
+        bytes: u64,
+        may_shrink: bool,
+        turns: Vec<NameTurn>,
+    ) -> Result<()> {
+        let (volume, turn) = self.find_at_rest(name).await?;
         let bytes = checked_size(bytes, &volume.record.borrow())?;
         let opened = volume.need()?;
         if bytes < volume.bytes().unwrap_or(0) && !may_shrink {
@@ -239,28 +259,44 @@ impl Volumes {
                 "the volume would be shorter and lose what is at its end; hint: --shrink says that this is meant",
             );
         }
+        // Whoever opens it again, because another node has taken it, does not wait for the size.
+        drop(turn);
+        let what = format!("the change of volume {name} to {bytes} bytes");
         match opened.kept {
             Kept::File(store) => {
                 let before = store.store.lower(bytes);
                 let first = bytes / u64::from(opened.unit.config().block_bytes);
-                let closed = opened.unit.close_from(first).await;
+                let patience = self.patience.get();
+                let closing = opened.unit.close_from(first);
+                let Ok(closed) = tokio::time::timeout(patience, closing).await else {
+                    store.store.raise(before);
+                    let then = "its blocks are in use, and nothing was changed";
+                    return Err(unanswered(&what, patience, then));
+                };
                 let work = move || {
                     let resized = store.store.resize(bytes);
                     drop(closed);
                     resized.inspect_err(|_| store.store.raise(before))
                 };
-                let resized = self.runtime().spawn_blocking(work).await;
-                Ok(resized.map_err(|_| Errno::from(Errno::EIO))??)
+                let resized = self.runtime().spawn_blocking(work);
+                let resized =
+                    async move { Ok(resized.await.map_err(|_| Errno::from(Errno::EIO))??) };
+                self.work_on(what, turns, resized).await
             }
             Kept::Striped(store) => {
-                let _changing = volume.changing.lock().await;
-                self.within(async move { store.store.resize(bytes).await }).await
+                let runtime = self.runtime();
+                let resized = async move {
+                    let _changing = volume.changing.lock().await;
+                    let resized = runtime.spawn(async move { store.store.resize(bytes).await });
+                    Ok(resized.await.map_err(|_| Errno::from(Errno::EIO))??)
+                };
+                self.work_on(what, turns, resized).await
             }
         }
     }
 
     async fn export(&self, name: &str, address: &str) -> Result<()> {
-        let volume = self.find(name)?;
+        let (volume, turn) = self.find_at_rest(name).await?;
         if !volume.stands_by.get() {
             volume.need()?;
         }
@@ -269,7 +305,7 @@ impl Volumes {
         {
             return refuse(why);
         }
-        self.serve(&volume, address).await?;
+        self.portals.serve(address, &volume.target).await?;
         if volume.record.borrow().exports.iter().any(|one| one == address) {
             return Ok(());
         }
@@ -278,12 +314,13 @@ impl Volumes {
             self.portals.end(address, &self.iqn(name));
         }
         exported?;
+        drop(turn);
         self.tell(name, &volume).await;
         Ok(())
     }
 
     async fn unexport(&self, name: &str, address: Option<&str>) -> Result<()> {
-        let volume = self.find(name)?;
+        let (volume, turn) = self.find_at_rest(name).await?;
         let is_meant = |one: &String| address.is_none_or(|address| one == address);
         let gone: Vec<String> =
             volume.record.borrow().exports.iter().filter(|one| is_meant(one)).cloned().collect();
@@ -292,6 +329,7 @@ impl Volumes {
         }
         self.keep(&volume, |record| record.exports.retain(|one| !is_meant(one)))?;
         gone.iter().for_each(|address| self.portals.end(address, &self.iqn(name)));
+        drop(turn);
         self.tell(name, &volume).await;
         if volume.record.borrow().exports.is_empty() {
             self.empty(&volume).await;
@@ -318,7 +356,7 @@ impl Volumes {
     }
 
     async fn change_access(&self, name: &str, words: &[&str]) -> Result<()> {
-        let volume = self.find(name)?;
+        let (volume, turn) = self.find_at_rest(name).await?;
         volume.check_here()?;
         let mut access = volume.record.borrow().access.clone();
         access.change(words)?;
@@ -333,13 +371,14 @@ impl Volumes {
         volume.target.set_access(portals::access_of(&access));
         // The sessions of those who would be let in no more.
         volume.target.evict("its initiator is let in no more");
+        drop(turn);
         self.tell(name, &volume).await;
         Ok(())
     }
 
     /// Makes all reservations void, and opens a volume whose saved ones could not be read.
     async fn clear_reservations(&self, name: &str) -> Result<()> {
-        let volume = self.find(name)?;
+        let (volume, _turn) = self.find_at_rest(name).await?;
         volume.check_here()?;
         if let Ok(opened) = volume.need() {
             return self.forget_reservations(&opened.unit).await;
@@ -356,25 +395,22 @@ impl Volumes {
     }
 
     async fn run_to_end(self: Rc<Self>, words: Vec<String>) -> Result<()> {
-        // The volume's turn comes first: who waits for one that is slow holds up no command on another.
-        let _its_turn = match words.get(1) {
-            Some(name) => self.find_free(name).await,
-            None => None,
-        };
-        let _turn = self.turn.lock().await;
         let borrowed: Vec<&str> = words.iter().map(String::as_str).collect();
         if let Some(why) = &self.unread {
             // A change would write it anew.
             return Err(Errno::because(Errno::EIO, why.clone()));
         }
+        let turns = self.turns_of(&borrowed).await?;
         match &borrowed[..] {
             ["create", ..] => self.create(words[1..].to_vec()).await,
             ["join", name, path] => self.join(name, path).await,
             ["rm", name] => self.remove(name, false).await,
             ["rm", name, "keep"] => self.remove(name, true).await,
             ["clone", name, new, path] => self.copy(name, new, path).await,
-            ["resize", name, bytes] => self.resize(name, number(bytes)?, false).await,
-            ["resize", name, bytes, "shrink"] => self.resize(name, number(bytes)?, true).await,
+            ["resize", name, bytes] => self.resize(name, number(bytes)?, false, turns).await,
+            ["resize", name, bytes, "shrink"] => {
+                self.resize(name, number(bytes)?, true, turns).await
+            }
             ["export", name, address] => self.export(name, address).await,
             ["unexport", name] => self.unexport(name, None).await,
             ["unexport", name, address] => self.unexport(name, Some(address)).await,

@@ -249,6 +249,7 @@ impl Volumes {
 
     /// Says with the volume's file where this node serves it or would.
     pub(super) async fn publish_portals(&self, volume: &Volume) {
+        let _telling = volume.telling.lock().await;
         let record = volume.record.borrow().clone();
         if record.backing != Backing::Striped {
             return;
@@ -300,12 +301,22 @@ impl Volumes {
         }
     }
 
-    /// After a change of what is published.
+    /// After a change of what is published. A metadata server that does not answer holds up no command: it is told again as
+    /// long as this node serves the volume.
     pub(super) async fn tell(&self, name: &str, volume: &Volume) {
         let kept = volume.opened.borrow().as_ref().ok().map(|Opened { kept, .. }| kept.clone());
-        match kept {
-            Some(kept) => self.publish(name, volume, &kept).await,
-            None => self.publish_portals(volume).await,
+        let telling = async {
+            match kept {
+                Some(kept) => self.publish(name, volume, &kept).await,
+                None => self.publish_portals(volume).await,
+            }
+        };
+        let patience = self.patience.get();
+        if tokio::time::timeout(patience, telling).await.is_err() {
+            let seconds = patience.as_secs();
+            tracing::warn!(
+                "volume {name}: its file could not be told of a change within {seconds} s"
+            );
         }
     }
 }

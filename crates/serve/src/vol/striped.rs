@@ -384,12 +384,16 @@ impl StripedStore {
 
     /// Makes it longer or shorter.
     pub async fn resize(&self, bytes: u64) -> Result<()> {
-        let Shared { fs, who, id, token, changing, .. } = &*self.shared;
+        let Shared { fs, file, who, id, token, changing, .. } = &*self.shared;
         let _alone = changing.write().await;
-        self.shared.check_pinned().await?;
-        // To cut a file raises its epoch. It stays pinned: an epoch that another node has made is never this one's.
-        let change = SetAttr { size: Some(bytes), ..SetAttr::default() };
-        let changed = fs.setattr(who, *id, change).await?;
+        // To cut a file raises its epoch. It stays pinned: an epoch that another node has made is never this one's, and at
+        // that one the metadata server refuses the size as the I/O servers refuse writes.
+        let changed = fs.set_size_of_pinned(who, file, bytes).await;
+        let changed = changed.inspect_err(|error| {
+            if error.code() == Errno::ESTALE {
+                self.shared.lose();
+            }
+        })?;
         self.shared.bytes.fetch_min(bytes, Ordering::AcqRel);
         let claimed = claim(fs, who, *id, changed.inode.epoch, token).await;
         claimed.inspect_err(|_| self.shared.lose())?;

@@ -139,6 +139,25 @@ fn a_store_that_was_taken_by_another_node_has_saved_nothing() {
     });
 }
 
+/// It does not know yet, and its owner has asked it for another size just then.
+#[test]
+fn the_size_of_a_volume_is_that_of_the_node_that_has_it() {
+    with_lab(async |lab| {
+        let (first, second) = (lab.node("gw1"), lab.node("gw2"));
+        run(&first, "create disk striped /disk size 1048576").await.unwrap();
+        let (fs, runtime) = (second.fs().await.unwrap(), second.runtime());
+        let taking = StripedStore::open(fs, own(), "/disk", runtime, true);
+        let theirs = second.within(taking).await.unwrap();
+        for line in ["resize disk 2097152", "resize disk 4096 shrink"] {
+            let refused = run(&first, line).await.unwrap_err();
+            assert_eq!(refused.code, Errno::ESTALE, "{line}: {refused}");
+        }
+        let fs = second.fs().await.unwrap();
+        let now = second.within(async move { fs.stat(theirs.number()).await }).await.unwrap();
+        assert_eq!(now.inode.size, 1 << 20);
+    });
+}
+
 /// It has never had it, and nobody has it now.
 #[test]
 fn a_node_that_joins_a_free_volume_takes_what_its_file_says() {
@@ -170,5 +189,30 @@ fn a_file_that_says_nothing_of_a_volume_is_not_joined() {
         // As it is told to.
         run(&node, "create plain striped /plain block 4096").await.unwrap();
         assert_eq!(node.find("plain").unwrap().record.borrow().block_bytes, 4096);
+    });
+}
+
+/// Its servers do not answer: the command ends and says so, its name stays taken, who may use it is changed all the same, and
+/// the size comes when they answer again.
+#[test]
+fn a_resize_that_has_no_answer_holds_up_nobody_for_ever() {
+    with_lab(async |lab| {
+        let node = lab.node("gw1");
+        run(&node, "create disk striped /disk size 1048576").await.unwrap();
+        let volume = node.find("disk").unwrap();
+        let unanswered = volume.changing.lock().await;
+        node.patience.set(Duration::from_millis(10));
+        let refused = run(&node, "resize disk 2097152").await.unwrap_err();
+        assert_eq!(refused.code, Errno::ETIMEDOUT, "{refused}");
+        assert!(refused.to_string().contains("volume disk to 2097152 bytes"), "{refused}");
+        let refused = run(&node, "export disk 127.0.0.1:3260").await.unwrap_err();
+        assert!(refused.to_string().contains("in use by `resize`"), "{refused}");
+        node.patience.set(PATIENCE);
+        run(&node, "acl disk chap me a-long-enough-secret").await.unwrap();
+        assert_eq!(volume.bytes(), Some(1 << 20));
+        drop(unanswered);
+        // It has its turn when the first one has ended.
+        run(&node, "resize disk 4194304").await.unwrap();
+        assert_eq!(volume.bytes(), Some(4 << 20));
     });
 }

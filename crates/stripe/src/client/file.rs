@@ -144,7 +144,7 @@ impl OpenFile {
     }
 
     /// A truncation through this client was acknowledged: the next fsync speaks for it.
-    pub fn was_cut(&self) {
+    fn was_cut(&self) {
         self.lock().is_told = true;
     }
 

@@ -123,6 +123,19 @@ impl File {
         Ok(open.check_ours().is_err())
     }
 
+    /// The epoch to which the file is pinned; ESTALE where it is known that another client has it.
+    pub(super) fn pinned_epoch(&self) -> Result<u32> {
+        self.data()?.pinned_epoch()
+    }
+
+    /// This client's own change of the size was acknowledged with these attributes.
+    pub(super) fn was_resized(&self, inode: &Inode) -> Result<()> {
+        let open = self.data()?;
+        open.was_resized(inode);
+        open.refresh(inode);
+        Ok(())
+    }
+
     /// Up to `count` bytes from `offset`, in pieces that were never copied; fewer at the end only.
     pub async fn read_at(&self, offset: u64, count: usize) -> Result<Payload> {
         self.data()?.read(&self.handle.shared, offset, count).await

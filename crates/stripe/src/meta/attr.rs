@@ -44,6 +44,9 @@ impl<K: Kv> Store<K> {
         let asked = Asked { mask, mode, uid, gid, atime, mtime };
         let (caller, now) = (&request.caller, request.now);
         let mut stored = self.stored(id)?;
+        if asked.has(set::AT_EPOCH) && (asked.has(set::MODE) || !asked.has(set::SIZE)) {
+            return refuse(Errno::EINVAL, "an epoch stands beside a size, and in place of a mode");
+        }
         if asked.has(set::SIZE) {
             self.check_size(request, &stored.inode, &asked, size)?;
         }
@@ -144,6 +147,10 @@ impl<K: Kv> Store<K> {
     ) -> Result<(), Fault> {
         must_be_regular(inode)?;
         check_end(size)?;
+        if asked.has(set::AT_EPOCH) && asked.mode != inode.epoch {
+            let (id, current, epoch) = (inode.id, inode.epoch, asked.mode);
+            return refuse(Errno::ESTALE, format!("file {id} has epoch {current}, not {epoch}"));
+        }
         if size < inode.size && inode.epoch >= crate::objects::EPOCH_MAX {
             return refuse(Errno::EOVERFLOW, format!("file {} was cut too often", inode.id));
         }

@@ -294,6 +294,12 @@ impl<K: Kv> Store<K> {
         self.must_have_room(request, owner(inode), (0, bytes))
     }
 
+    /// See [`Op::Room`].
+    pub(super) fn room(&self, request: &Request, id: Id, end: u64) -> Result<Applied, Fault> {
+        self.must_have_room_to(request, &self.stored(id)?.inode, end)?;
+        Ok(done())
+    }
+
     /// A file was made.
     pub(super) fn owns_one_more(&mut self, inode: &Inode) {
         if let Some(quotas) = self.counted(inode.id) {

@@ -4,7 +4,8 @@ use crate::lab::*;
 use covey_ninep::tree::{Errno, SetAttr};
 use covey_stripe::client::fallocate::{KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE};
 use covey_stripe::client::{File, Fs, Taken, access};
-use covey_stripe::ops::{Id, ROOT};
+use covey_stripe::meta::quota::{NO_LIMIT, USER};
+use covey_stripe::ops::{Caller, Id, Op, Quota, ROOT};
 use covey_stripe::view::View;
 use futures_util::future::join;
 use std::time::Duration;
@@ -56,6 +57,32 @@ fn space_is_taken_where_a_file_lies_with_its_metadata() {
     assert_eq!(stat.inode.inline, 20);
     world.run(file.fallocate(&who, PUNCH_HOLE | KEEP_SIZE, 0, 1000)).unwrap();
     assert_eq!(world.run(fs.inode(inode.id)).unwrap().inline, 20);
+}
+
+/// Space that a quota refuses is never taken: it could be all that there is. What has been taken is cut by a new epoch.
+#[test]
+fn space_beyond_a_quota_is_refused_before_it_is_taken() {
+    let mut world = World::progressive(11);
+    let (fs, who) = (world.client(true), Caller { uid: 7, ..Caller::default() });
+    let made = world.run(fs.create(&root(), ROOT, &name("f"), 0o644, Taken::Refuse, access::BOTH));
+    let id = made.unwrap().0.id;
+    let given = SetAttr { uid: Some(7), ..SetAttr::default() };
+    world.run(fs.setattr(&root(), id, given)).unwrap();
+    let bytes_max = 3 * INLINE as u64;
+    let quota = Quota { kind: USER, id: 7, bytes_max, files_max: NO_LIMIT, bytes: 0, files: 0 };
+    world.run(fs.set_quota(&root(), quota)).unwrap();
+    world.meta.ask(Op::CountOwned { rows_max: 100 });
+    let file = world.run(fs.open(&who, id, 6)).unwrap();
+    let before = world.run(fs.stat(id)).unwrap();
+    for mode in [0, ZERO_RANGE] {
+        let refused = world.run(file.fallocate(&who, mode, 1, bytes_max)).unwrap_err();
+        assert_eq!(refused.code(), Errno::EDQUOT, "{refused}");
+        let after = world.run(fs.stat(id)).unwrap();
+        assert_eq!((after.inode.size, after.blocks), (0, before.blocks));
+        assert_eq!(after.inode.epoch, before.inode.epoch, "there was nothing to be cut");
+    }
+    world.run(file.fallocate(&who, 0, 0, bytes_max)).unwrap();
+    assert_eq!(world.run(fs.inode(id)).unwrap().size, bytes_max);
 }
 
 /// A file that one client has written from its end to its beginning, in pieces of 10 KiB; `between` is done in the middle.

@@ -125,6 +125,34 @@ fn a_change_of_size_does_not_give_a_file_back_that_was_taken() {
     }
 }
 
+/// Whether it has heard of that or not: the size is refused as writes are.
+#[test]
+fn the_size_of_a_file_that_was_taken_is_not_changed() {
+    let bytes = INLINE + SINGLE + 3 * STRIP;
+    for size in [bytes - 10, bytes, bytes + 10].map(|size| size as u64) {
+        let mut world = World::progressive(8);
+        let (old, new) = (world.client(true), world.client(true));
+        let made =
+            world.run(old.create(&root(), ROOT, &name("f"), 0o644, Taken::Refuse, access::BOTH));
+        let file = made.unwrap().1;
+        file.pin().unwrap();
+        // Its own changes it hears of, also where they raise the epoch.
+        for own in [2 * bytes, bytes / 2, bytes] {
+            let changed = world.run(old.set_size_of_pinned(&root(), &file, own as u64)).unwrap();
+            assert_eq!(changed.inode.size, own as u64);
+            world.run(file.write_at(0, vec![1; own].into())).unwrap();
+        }
+        world.run(new.fence(&root(), file.id())).unwrap();
+        let refused = world.run(old.set_size_of_pinned(&root(), &file, size)).unwrap_err();
+        assert_eq!(refused.code(), Errno::ESTALE, "{refused}");
+        let now = world.run(new.inode(file.id())).unwrap();
+        assert_eq!(now.size, bytes as u64, "to {size}");
+        assert!(world.run(file.is_taken()).unwrap());
+        let known = world.run(old.set_size_of_pinned(&root(), &file, size)).unwrap_err();
+        assert_eq!(known.code(), Errno::ESTALE);
+    }
+}
+
 /// The epoch is raised for those that are there, and nobody waits longer for the others than for dead servers.
 #[test]
 fn a_file_is_fenced_while_an_io_server_is_dead() {

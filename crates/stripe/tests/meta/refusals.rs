@@ -215,6 +215,15 @@ const REFUSALS: &[Row] = &[
         let id = inline(lab);
         write_inline(lab, id, 1, vec![InlinePiece { offset: 0, bytes: 1 }], 1)
     }),
+    ("file {id} has epoch {current}, not {epoch}", Errno::ESTALE, |lab| {
+        let id = lab.file("f").id;
+        let asked = attributes(id, set::SIZE | set::AT_EPOCH);
+        lab.reply(0, Attributes { mode: 1, ..asked }.into())
+    }),
+    ("an epoch stands beside a size, and in place of a mode", Errno::EINVAL, |lab| {
+        let id = lab.file("f").id;
+        lab.reply(0, attributes(id, set::SIZE | set::AT_EPOCH | set::MODE).into())
+    }),
     ("there is no consistency mode {consistency}", Errno::EINVAL, |lab| {
         lab.reply(0, Op::SetConsistency { id: ROOT, consistency: 99 })
     }),

@@ -372,6 +372,25 @@ fn the_end_of_an_append_that_was_cut_away_is_not_another_ones() {
 }
 
 #[test]
+fn a_size_for_one_epoch_is_refused_at_another() {
+    let mut lab = Lab::default();
+    let id = lab.file("f").id;
+    lab.extend(id, 100_000);
+    let at = |epoch, size, mask| -> Op {
+        Attributes { size, mode: epoch, ..attributes(id, set::SIZE | set::AT_EPOCH | mask) }.into()
+    };
+    for size in [50_000, 200_000] {
+        assert_eq!(lab.code(0, at(1, size, 0)), Errno::ESTALE);
+        assert_eq!((lab.stat(id).size, lab.stat(id).epoch), (100_000, 0));
+    }
+    let mode = lab.stat(id).mode;
+    assert_eq!(lab.code(0, at(0, 50_000, set::MODE)), Errno::EINVAL);
+    let cut = node_after_cut(lab.send(0, 0, at(0, 50_000, 0)));
+    assert_eq!((cut.size, cut.epoch, cut.mode), (50_000, 1, mode), "the epoch is no mode");
+    assert_eq!(lab.code(0, at(0, 60_000, 0)), Errno::ESTALE);
+}
+
+#[test]
 fn an_append_that_failed_leaves_a_hole_whatever_the_epoch() {
     let mut lab = Lab::default();
     let id = lab.file("f").id;

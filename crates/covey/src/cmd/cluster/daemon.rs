@@ -36,8 +36,12 @@ pub fn spawn(arguments: &[OsString], log: &Path, place: Option<Way>) -> Result<D
     let what = || format!("start `covey {}`", arguments[0].to_string_lossy());
     make_dir(log.parent().unwrap_or(Path::new("/")), 0o700)?;
     put_aside(log);
-    let file = File::options().create(true).append(true).open(log);
-    let file = file.cannot(|| format!("open {}", log.display()))?;
+    // What root says is not written to where a link leads that another user has put there.
+    let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    let file = File::options().create(true).append(true).custom_flags(flags).open(log);
+    let file = file.cannot(|| format!("open {}", log.display())).map_err(|error| {
+        error.hint("a log is a file: where it is a link, remove that; mounts and volumes can stay in the foreground")
+    })?;
     let log_from = file.metadata().map_or(0, |meta| meta.len());
     let again = file.try_clone().cannot(what)?;
     let mut command = Command::new(std::env::current_exe().cannot(what)?);
@@ -139,6 +143,17 @@ pub fn log_tail(log: &Path, from: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_process_says_goes_through_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (log, other) = (dir.path().join("a.log"), dir.path().join("other"));
+        std::fs::write(&other, "another file\n").unwrap();
+        std::os::unix::fs::symlink(&other, &log).unwrap();
+        let refused = spawn(&["version".into()], &log, None).unwrap_err();
+        assert!(refused.message.contains("cannot open"), "{}", refused.message);
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "another file\n");
+    }
 
     #[test]
     fn the_tail_is_the_last_lines_after_the_start() {

@@ -12,6 +12,7 @@
 mod daemon;
 mod make;
 pub mod mounts;
+mod trust;
 
 pub use covey_io::os::process::Process;
 pub use daemon::{Daemon, detach, log_tail, spawn};

@@ -3,6 +3,7 @@
 mod fs;
 
 use super::all;
+use super::which::choose;
 use crate::cmd::Context;
 use crate::cmd::cluster::mounts::{self, Unmount};
 use crate::cmd::cluster::{Cluster, Daemon, Process, detach as leave_terminal, spawn};
@@ -66,6 +67,9 @@ pub struct Attach {
     /// Where the target is, instead of where the volume is exported; may be given several times
     #[arg(long, value_name = "HOST:PORT")]
     portal: Vec<String>,
+    /// The node that has it, where nodes have different volumes of this name
+    #[arg(long, value_name = "NODE")]
+    node: Option<String>,
     /// Prove USER's secret to the target
     #[arg(long, value_name = "USER", requires = "secret_file")]
     chap: Option<String>,
@@ -148,7 +152,8 @@ async fn in_background(args: &Attach, config: &Config, place: &Path) -> Result<(
     for portal in &args.portal {
         words.extend(["--portal".into(), portal.into()]);
     }
-    for (flag, value) in [("--chap", &args.chap), ("--initiator", &args.initiator)] {
+    let texts = [("--chap", &args.chap), ("--initiator", &args.initiator), ("--node", &args.node)];
+    for (flag, value) in texts {
         words.extend(value.iter().flat_map(|value| [flag.into(), value.into()]));
     }
     if let Some(file) = &args.secret_file {
@@ -189,7 +194,7 @@ async fn in_foreground(
     context: &Context,
 ) -> Result<()> {
     let wish = wish_of(&args, &config, context).await?;
-    let pid_file = Cluster::of(&config).map(|cluster| mounts::pid_file(&cluster, &place));
+    let pid_file = Cluster::of_trusted(&config).map(|cluster| mounts::pid_file(&cluster, &place));
     if let (Some(file), Some(mut me)) = (&pid_file, Process::now(std::process::id())) {
         me.note = place.to_string_lossy().into_owned();
         me.write(file)?;
@@ -241,14 +246,11 @@ struct Wish {
 }
 
 async fn wish_of(args: &Attach, config: &Config, context: &Context) -> Result<Wish> {
-    let (mut volumes, _) = all(config, context).await;
-    volumes.retain(|volume| volume.name == args.name);
+    let node = args.node.as_deref().map(|node| config.node(node)).transpose()?;
+    let (volumes, _) = all(config, context).await;
     // Whoever serves it first, whoever stands by after.
-    volumes.sort_by_key(|volume| volume.closed.is_some());
-    let first = volumes.first().ok_or_else(|| {
-        Error::work(format!("cannot find volume {}: no node has it", args.name))
-            .hint("`covey volume ls` lists the volumes")
-    })?;
+    let volumes = choose(&args.name, node.map(|node| node.name.as_str()), volumes, &[])?;
+    let first = &volumes[0];
     let iqn = read_of(config, &first.node, &format!("vol/{}/iqn", args.name)).await?;
     let exported: Vec<String> = volumes.iter().flat_map(|one| reachable(one, config)).collect();
     let named = if args.portal.is_empty() { exported } else { args.portal.clone() };

@@ -1,5 +1,6 @@
 //! Commands that change volumes.
 
+use super::which::{check_is_free, find_for};
 use super::{Volume, all, command, find, parse_size, path_text};
 use crate::cmd::Context;
 use crate::config::Config;
@@ -49,6 +50,10 @@ pub struct Create {
     /// The node that is to serve it; without, the first that has a store
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
+    /// Go on where a node does not answer. If it has a volume of this name, there are two, with one target name: an initiator
+    /// that knows the addresses of both may write to the wrong one
+    #[arg(long)]
+    force: bool,
 }
 
 /// Make a volume longer, seen by initiators at once
@@ -62,6 +67,9 @@ pub struct Resize {
     /// It may become shorter, and lose what is at its end
     #[arg(long)]
     shrink: bool,
+    /// The node that has it, where nodes have different volumes of this name
+    #[arg(long, value_name = "NODE")]
+    node: Option<String>,
 }
 
 /// Remove a volume and its bytes; those of a device, or of a file that was there before it, are left
@@ -72,6 +80,9 @@ pub struct Rm {
     /// Keep the file that it is in
     #[arg(long)]
     keep: bool,
+    /// The node that has it, where nodes have different volumes of this name
+    #[arg(long, value_name = "NODE")]
+    node: Option<String>,
 }
 
 /// Make a new volume with the bytes of another, which is not exported
@@ -84,6 +95,13 @@ pub struct CloneOf {
     /// Its file; without, beside that of the volume
     #[arg(long, value_name = "PATH")]
     path: Option<String>,
+    /// The node that has the volume, where nodes have different volumes of this name
+    #[arg(long, value_name = "NODE")]
+    node: Option<String>,
+    /// Go on where a node does not answer. If it has a volume of the new name, there are two, with one target name: an initiator
+    /// that knows the addresses of both may write to the wrong one
+    #[arg(long)]
+    force: bool,
 }
 
 /// Serve a volume by iSCSI
@@ -168,6 +186,9 @@ pub struct Acl {
     /// Trust them no more
     #[arg(long)]
     no_trust_initiator_names: bool,
+    /// The node that has it, where nodes have different volumes of this name
+    #[arg(long, value_name = "NODE")]
+    node: Option<String>,
 }
 
 /// Make all reservations of a volume void
@@ -179,6 +200,9 @@ pub struct Acl {
 pub struct ClearReservations {
     /// The volume
     name: String,
+    /// The node that has it, where nodes have different volumes of this name
+    #[arg(long, value_name = "NODE")]
+    node: Option<String>,
 }
 
 /// Makes a volume.
@@ -197,7 +221,7 @@ pub async fn create(args: Create, config: &Config, context: &Context) -> Result<
         (.., Some(path)) => ("striped", path),
         _ => ("striped", format!("/volumes/{}", args.name)),
     };
-    check_is_free(config, &args.name, "create").await?;
+    check_is_free(config, &args.name, "create", args.force).await?;
     let (size, block) = (args.size.map(|size| size.to_string()), args.block.to_string());
     let mut words = vec!["create", &args.name, backing, &path, "block", &block];
     if let Some(size) = &size {
@@ -214,16 +238,9 @@ pub async fn create(args: Create, config: &Config, context: &Context) -> Result<
     Ok(())
 }
 
-/// Each node knows its own volumes only; commands name a volume of the cluster.
-async fn check_is_free(config: &Config, name: &str, what: &str) -> Result<()> {
-    let Ok(other) = find(config, name).await else { return Ok(()) };
-    let what = format!("cannot {what} volume {name}: node {} has one of this name", other.node);
-    Err(Error::work(what).hint(format!("`covey volume show {name}` tells what it is")))
-}
-
 /// Changes a volume's size.
 pub async fn resize(args: Resize, config: &Config) -> Result<()> {
-    let volume = find(config, &args.name).await?;
+    let volume = find(config, &args.name, args.node.as_deref()).await?;
     let size = args.size.to_string();
     let mut words = vec!["resize", &args.name, &size];
     words.extend(args.shrink.then_some("shrink"));
@@ -232,11 +249,12 @@ pub async fn resize(args: Resize, config: &Config) -> Result<()> {
 
 /// Removes a volume.
 pub async fn rm(args: Rm, config: &Config, context: &Context) -> Result<()> {
-    let volume = find(config, &args.name).await?;
+    let volume = find(config, &args.name, args.node.as_deref()).await?;
     check_removable(&volume, &args)?;
     // Whoever stands by would serve it as soon as it is free.
     for other in all(config, context).await.0 {
-        if other.name == args.name && other.node != volume.node && other.stands_by {
+        let is_it = other.name == args.name && other.is_same_as(&volume);
+        if is_it && other.node != volume.node && other.stands_by {
             command(config, &other.node, &["unexport", &args.name]).await?;
             command(config, &other.node, &["rm", &args.name, "keep"]).await?;
         }
@@ -264,8 +282,8 @@ fn check_removable(volume: &Volume, args: &Rm) -> Result<()> {
 
 /// Copies a volume.
 pub async fn clone_of(args: CloneOf, config: &Config) -> Result<()> {
-    let volume = find(config, &args.name).await?;
-    check_is_free(config, &args.new, "make").await?;
+    let volume = find(config, &args.name, args.node.as_deref()).await?;
+    check_is_free(config, &args.new, "make", args.force).await?;
     let beside = || {
         let name = Path::new(&args.new);
         Path::new(&volume.path).with_file_name(name).to_string_lossy().into_owned()
@@ -280,10 +298,16 @@ pub async fn clone_of(args: CloneOf, config: &Config) -> Result<()> {
 
 /// Serves a volume.
 pub async fn export(args: Export, config: &Config, context: &Context) -> Result<()> {
-    let volume = find(config, &args.name).await?;
-    let node = match &args.node {
-        Some(node) => config.node(node)?.name.clone(),
-        None => volume.node.clone(),
+    let (volume, node) = match &args.node {
+        Some(node) => {
+            let node = config.node(node)?.name.clone();
+            (find_for(config, &args.name, &node).await?, node)
+        }
+        None => {
+            let volume = find(config, &args.name, None).await?;
+            let node = volume.node.clone();
+            (volume, node)
+        }
     };
     if node != volume.node {
         if volume.backing != "striped" {
@@ -306,7 +330,7 @@ pub async fn export(args: Export, config: &Config, context: &Context) -> Result<
 pub async fn unexport(args: Unexport, config: &Config) -> Result<()> {
     let node = match &args.node {
         Some(node) => config.node(node)?.name.clone(),
-        None => find(config, &args.name).await?.node,
+        None => find(config, &args.name, None).await?.node,
     };
     let mut words = vec!["unexport", args.name.as_str()];
     words.extend(args.listen.as_deref());
@@ -315,7 +339,7 @@ pub async fn unexport(args: Unexport, config: &Config) -> Result<()> {
 
 /// Changes who may use a volume.
 pub async fn acl(args: Acl, config: &Config) -> Result<()> {
-    let node = find(config, &args.name).await?.node;
+    let node = find(config, &args.name, args.node.as_deref()).await?.node;
     let secret = if args.chap.is_some() || args.mutual.is_some() {
         Some(secret(args.secret_file.as_deref())?)
     } else {
@@ -349,7 +373,7 @@ pub async fn acl(args: Acl, config: &Config) -> Result<()> {
 
 /// Makes all reservations void.
 pub async fn clear_reservations(args: ClearReservations, config: &Config) -> Result<()> {
-    let node = find(config, &args.name).await?.node;
+    let node = find(config, &args.name, args.node.as_deref()).await?.node;
     command(config, &node, &["clear-reservations", &args.name]).await
 }
 
@@ -384,7 +408,7 @@ mod tests {
     /// Refused by its node after the others stand by no more, the volume would be without them.
     #[test]
     fn a_volume_that_will_not_be_removed_keeps_the_nodes_that_stand_by() {
-        let args = |keep| Rm { name: "disk".into(), keep };
+        let args = |keep| Rm { name: "disk".into(), keep, node: None };
         let mut volume = Volume { name: "disk".into(), ..Volume::default() };
         check_removable(&volume, &args(false)).unwrap();
         volume.exports.push("127.0.0.1:3260".into());

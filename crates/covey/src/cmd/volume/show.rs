@@ -19,6 +19,9 @@ pub struct Ls {}
 pub struct Show {
     /// The volume
     name: String,
+    /// The node that has it, where nodes have different volumes of this name
+    #[arg(long, value_name = "NODE")]
+    node: Option<String>,
 }
 
 /// Show what has been read and written, in all and by each session
@@ -26,6 +29,9 @@ pub struct Show {
 pub struct Stats {
     /// The volume
     name: String,
+    /// The node that has it, where nodes have different volumes of this name
+    #[arg(long, value_name = "NODE")]
+    node: Option<String>,
 }
 
 /// Lists volumes.
@@ -56,7 +62,7 @@ fn row(volume: &Volume) -> Vec<String> {
 
 /// Shows a volume.
 pub async fn show(args: Show, config: &Config, context: &Context) -> Result<()> {
-    let volume = find(config, &args.name).await?;
+    let volume = find(config, &args.name, args.node.as_deref()).await?;
     let iqn = read_of(config, &volume.node, &format!("vol/{}/iqn", args.name)).await?;
     let iqn = iqn.trim();
     let mut value = serde_json::to_value(&volume)?;
@@ -98,7 +104,7 @@ fn plain(out: &mut Vec<u8>, volume: &Volume, iqn: &str) -> std::io::Result<()> {
 
 /// Shows counts.
 pub async fn stats(args: Stats, config: &Config, context: &Context) -> Result<()> {
-    let volume = find(config, &args.name).await?;
+    let volume = find(config, &args.name, args.node.as_deref()).await?;
     let file = |name: &str| format!("vol/{}/{name}", args.name);
     let counts = read_of(config, &volume.node, &file("stats")).await?;
     let sessions = read_of(config, &volume.node, &file("sessions")).await?;

@@ -30,6 +30,7 @@ fn with_volumes<T>(list: &str, test: impl AsyncFnOnce(Rc<Volumes>, &Path) -> T) 
     let dir = tempfile::tempdir().unwrap();
     let text = FILE.replace("DIR", &dir.path().display().to_string());
     let config = Arc::new(parse(&text, Path::new("test")).unwrap());
+    let list = list.replace("DIR", &dir.path().display().to_string());
     std::fs::write(dir.path().join(LIST), list).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let ports = crate::net::TargetPorts::default();
@@ -99,5 +100,68 @@ fn a_new_volume_has_no_reservations_of_an_earlier_one_of_its_name() {
         left("disk.state");
         run(&volumes, &words).await.unwrap_err();
         assert!(dir.join("disk.state").exists());
+    });
+}
+
+/// The copy waits for a disk that does not answer: a pipe that nobody writes to.
+#[test]
+fn who_may_use_a_volume_is_changed_while_it_is_copied() {
+    let list = "create disk file DIR/pipe block 512 serial 1\ncreate other file DIR/x block 512 serial 2\n";
+    with_volumes(list, async |volumes, dir| {
+        let (pipe, copy) = (dir.join("pipe"), dir.join("copy").display().to_string());
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        let words = ["clone", "disk", "copy", &copy].map(str::to_owned).to_vec();
+        let copying = tokio::task::spawn_local(volumes.clone().run_command(words));
+        while volumes.turns.at_work("disk") != Some("clone") {
+            tokio::task::yield_now().await;
+        }
+        run(&volumes, &["acl", "disk", "allow", "iqn.2026-01.a:b"]).await.unwrap();
+        run(&volumes, &["acl", "other", "allow", "iqn.2026-01.a:b"]).await.unwrap();
+        assert_eq!(kept(dir).matches("allow iqn.2026-01.a:b").count(), 2);
+        // What must wait for it says for what, and not for ever. Both names are the copy's.
+        volumes.patience.set(Duration::from_millis(10));
+        let image = dir.join("image").display().to_string();
+        for words in [
+            &["resize", "disk", "4096"][..],
+            &["export", "disk", "127.0.0.1:3260"],
+            &["rm", "disk", "keep"],
+            &["create", "copy", "file", &image, "size", "4096"],
+        ] {
+            let refused = run(&volumes, words).await.unwrap_err();
+            assert_eq!(refused.code, Errno::EBUSY, "{words:?}: {refused}");
+            let named = format!("volume {} is in use by `clone`", words[1]);
+            assert!(refused.to_string().contains(&named), "{words:?}: {refused}");
+        }
+        run(&volumes, &["rm", "other", "keep"]).await.unwrap();
+        drop(std::fs::File::options().write(true).open(&pipe).unwrap());
+        // Whatever it came to: a pipe has no blocks.
+        let _ = copying.await.unwrap();
+        run(&volumes, &["rm", "disk", "keep"]).await.unwrap();
+    });
+}
+
+/// Its disk does not answer when it is opened.
+#[test]
+fn a_command_does_not_wait_for_ever_for_a_volume_that_is_opened() {
+    with_volumes("create disk file /x block 512 serial 1\n", async |volumes, dir| {
+        volumes.patience.set(Duration::from_millis(10));
+        let opening = volumes.find("disk").unwrap().turn.clone().lock_owned().await;
+        let words = ["acl", "disk", "allow", "iqn.2026-01.a:b"];
+        let refused = run(&volumes, &words).await.unwrap_err();
+        assert_eq!(refused.code, Errno::EBUSY, "{refused}");
+        assert!(refused.to_string().contains("volume disk is being opened"), "{refused}");
+        assert!(!kept(dir).contains("allow"));
+        drop(opening);
+        run(&volumes, &words).await.unwrap();
+    });
+}
+
+#[test]
+fn a_node_stands_by_for_no_volume_that_has_only_the_name() {
+    with_volumes("create disk file /x block 512 serial 1\n", async |volumes, _| {
+        let refused = run(&volumes, &["join", "disk", "/disk"]).await.unwrap_err();
+        assert_eq!(refused.code, Errno::EEXIST, "{refused}");
+        assert!(refused.to_string().contains("kept in file /x"), "{refused}");
     });
 }

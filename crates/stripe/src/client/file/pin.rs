@@ -50,12 +50,24 @@ impl OpenFile {
 
     /// These attributes answer this client's own change of the size, which may have raised the epoch by one: a pinned file
     /// is pinned there. Where it is higher still, another client has raised it, too.
-    pub fn repin(&self, inode: &Inode) {
+    fn repin(&self, inode: &Inode) {
         let mut state = self.lock();
         let is_next = inode.epoch.checked_sub(1) == Some(state.epoch);
         if state.pinned == Pinned::Yes && is_next {
             (state.epoch, state.size) = (inode.epoch, inode.size);
         }
+    }
+
+    /// A change of the size through this client was acknowledged: the next fsync speaks for it.
+    pub fn was_resized(&self, inode: &Inode) {
+        self.repin(inode);
+        self.was_cut();
+    }
+
+    /// The epoch that a pinned file is pinned to. ESTALE where it is known that another client has it.
+    pub fn pinned_epoch(&self) -> Result<u32> {
+        self.check_ours()?;
+        Ok(self.lock().epoch)
     }
 
     /// Whether it is, or was, somebody's own.

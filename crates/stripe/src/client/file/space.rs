@@ -32,6 +32,10 @@ impl OpenFile {
         offset: u64,
         end: u64,
     ) -> Result<()> {
+        if !how.keeps_length() && end > self.known_size() {
+            // Of a write only so much is on its way at a time; this may be all the space that there is.
+            fs.session.ask(who, Op::Room { id: self.id, end }).await?;
+        }
         let mut tries = Tries::new(self, fs);
         loop {
             let (_, epoch) = tries.begin().await?;

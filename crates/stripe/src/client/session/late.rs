@@ -475,6 +475,7 @@ fn concern(op: &Op) -> Concern {
             Concern::Nothing
         }
         Op::Getattr { id }
+        | Op::Room { id, .. }
         | Op::Setattr { id, .. }
         | Op::Open { id, .. }
         | Op::Extend { id, .. }

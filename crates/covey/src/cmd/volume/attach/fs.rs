@@ -1,5 +1,5 @@
-//! The file system on a volume: a loop device on the volume's file, mounted. The file is attached in a directory of the
-//! cluster's own, named after the place.
+//! The file system on a volume: a loop device on the volume's file, mounted. The file is attached in a directory named after
+//! the place: in the cluster's own directory where that is root's, else in /run/covey.
 
 use super::{Attach, in_background, make_place};
 use crate::cmd::Context;
@@ -175,9 +175,9 @@ async fn devices_gone(hidden: &Path) {
 /// Where the volume's file is while its file system is at `place`.
 fn hidden(config: &Config, place: &Path) -> Result<PathBuf> {
     let name = place.to_string_lossy().replace('%', "%%").replace('/', "%");
-    let run = match Cluster::of(config) {
+    let run = match Cluster::of_trusted(config) {
         Some(cluster) => cluster.run_dir(),
-        None => PathBuf::from("/run/covey"),
+        None => Path::new("/run/covey").join(&config.id),
     };
     Ok(std::path::absolute(run)?.join(format!("volume-{name}")))
 }
