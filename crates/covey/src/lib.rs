@@ -56,7 +56,9 @@ fn arguments() -> error::Result<Vec<OsString>> {
     let mut arguments = vec![name.clone()];
     if Path::new(&name).file_name().is_some_and(|name| name == fstab::NAME) {
         let given: Vec<OsString> = given.collect();
-        fstab::in_vain(&given).iter().for_each(|said| eprintln!("mount.covey: {said}"));
+        for said in fstab::in_vain(&given) {
+            let _ = writeln!(std::io::stderr(), "mount.covey: {said}");
+        }
         let words = fstab::translate(given);
         arguments.extend(words.map_err(|why| Error::user(format!("cannot mount: {why}")))?);
     } else {
