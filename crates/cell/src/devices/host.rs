@@ -5,7 +5,7 @@
 
 use super::lane::{Lane, Lanes};
 use super::memory::map_call;
-use super::{Access, Host, Lines, Region, qid};
+use super::{Access, Backing, Host, Lines, Region, qid};
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
     Attach, Attr, Bell, Data, Entry, Errno, O_TRUNC, Opened, Outcome, Read, Removal, Result,
@@ -197,12 +197,20 @@ impl Files {
             region.refresh(&self.host, self.beside(&region)).await?;
             return Ok(region);
         }
+        let region = self.add(key, backing);
+        if region.is_changing() {
+            region.refresh(&self.host, self.beside(&region)).await?;
+        }
+        Ok(region)
+    }
+
+    fn add(&self, key: (u64, Access), backing: Rc<dyn Backing>) -> Rc<Region> {
         let mut open = self.open.borrow_mut();
         open.retain(|_, region| region.strong_count() > 0);
         let other = others(&open, key).into_iter().next();
         let region = Region::new(backing, self.lines.clone(), other.as_ref());
         open.insert(key, Rc::downgrade(&region));
-        Ok(region)
+        region
     }
 
     /// The same file as it is open in other ways: who changes its size changes it there, too.

@@ -179,13 +179,19 @@ impl Region {
         self.change(host, others, move |backing| backing.resize(size))
     }
 
+    /// Whether the file is changed now, which a region that was opened meanwhile knows nothing of.
+    pub fn is_changing(&self) -> bool {
+        !self.lane.is_idle()
+    }
+
     /// Takes in what others may have changed, also for the other regions.
     pub async fn refresh(
         self: &Rc<Self>,
         host: &Rc<dyn Host>,
         others: Vec<Rc<Region>>,
     ) -> Result<()> {
-        if self.backing.measure().wait().await? == self.size() {
+        let size = self.backing.measure().wait().await?;
+        if size == self.size() && !self.is_changing() {
             return Ok(());
         }
         self.change(host, others, look).wait().await

@@ -533,9 +533,15 @@ fn a_slow_truncation_makes_who_asks_for_it_wait_and_nobody_copies_meanwhile() {
     assert!(mapped.as_mut().poll(context).is_pending());
     drop(emptied);
     assert_eq!(seen(), None);
+    // Who opens it meanwhile in another way learns what becomes of it.
+    let mut other = opening(&files, "slow", 2);
+    assert!(other.as_mut().poll(context).is_pending());
     host.open_gate();
     assert_eq!(seen(), Some(0));
     assert!(matches!(mapped.as_mut().poll(context), Poll::Ready(Ok(_))));
+    host.open_gate();
+    let Poll::Ready(Ok(opened)) = other.as_mut().poll(context) else { panic!("it lies still") };
+    assert_eq!(at_once(files.getattr(&user, &opened.node).wait()).unwrap().size, 0);
 }
 
 #[test]
