@@ -79,7 +79,7 @@ impl Connection {
     fn open(place: &Place, py: Python<'_>) -> PyResult<Connection> {
         let config = config::load_found(place).map_err(error::unusable)?;
         let (runtime, _stop) = start()?;
-        let options = Options { name: process_name::by_number(), ..Options::default() };
+        let options = Options { name: process_name::in_library(), ..Options::default() };
         let connecting = async { covey_cluster::connect(&config, options).await };
         let fs = wait_on(py, &runtime, connecting)?.map_err(error::unusable)?;
         Ok(Connection {
