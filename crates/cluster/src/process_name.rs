@@ -14,9 +14,21 @@ pub fn own() -> String {
     of_user(&account.map_or_else(|| uid.to_string(), |account| account.name.clone()))
 }
 
-/// This process, by the number of its user: asks no directory service.
-pub fn by_number() -> String {
-    of_user(&rustix::process::geteuid().as_raw().to_string())
+/// This process, for a library in somebody's program: the same name where the machine's own file of users has it, else
+/// the user's number. No directory service is asked.
+pub fn in_library() -> String {
+    let uid = rustix::process::geteuid().as_raw();
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    of_user(&name_in(&users, uid).map_or_else(|| uid.to_string(), str::to_owned))
+}
+
+/// A user's name in the text of passwd(5).
+fn name_in(users: &str, uid: u32) -> Option<&str> {
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, number) = (fields.next()?, fields.nth(1)?);
+        (!name.is_empty() && number.parse() == Ok(uid)).then_some(name)
+    })
 }
 
 fn of_user(user: &str) -> String {
@@ -37,7 +49,15 @@ fn in_words(user: &str, host: &str, job: Option<&str>, pid: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::in_words;
+    use super::{in_words, name_in};
+
+    #[test]
+    fn a_library_calls_a_user_of_this_machine_as_the_commands_do() {
+        let users = "root:x:0:0:root:/root:/bin/sh\n# ann:x:7\n+::::::\nann:x:1000:7::/home/ann:\n";
+        assert_eq!(name_in(users, 0), Some("root"));
+        assert_eq!(name_in(users, 1000), Some("ann"));
+        assert_eq!(name_in(users, 7), None);
+    }
 
     #[test]
     fn a_job_is_named_if_its_name_is_a_word() {

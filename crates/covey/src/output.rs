@@ -149,9 +149,14 @@ pub fn knows_total(bar: &ProgressBar) {
     bar.set_style(bar_style(SHARE));
 }
 
-/// Tells what a server does; that nobody reads it is none of its business.
+/// Tells what a server does; that nobody reads it is none of its business. In a log each line has its time.
 pub fn announce(text: impl std::fmt::Display) {
-    let _ = write_out(format!("{text}\n").as_bytes());
+    let now = (!std::io::stdout().is_terminal()).then(jiff::Timestamp::now);
+    let _ = write_out(announced(&text.to_string(), now).as_bytes());
+}
+
+fn announced(text: &str, now: Option<jiff::Timestamp>) -> String {
+    now.map_or_else(|| format!("{text}\n"), |now| format!("{now:.6}  INFO {text}\n"))
 }
 
 /// Writes bytes to stdout, at once.
@@ -183,6 +188,14 @@ pub fn duration(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_in_a_log_begins_with_its_time_as_those_of_warnings_do() {
+        let now = "2026-11-28T01:02:03.5Z".parse().unwrap();
+        let line = announced("covey: io1 serves", Some(now));
+        assert_eq!(line, "2026-11-28T01:02:03.500000Z  INFO covey: io1 serves\n");
+        assert_eq!(announced("covey: io1 serves", None), "covey: io1 serves\n");
+    }
 
     #[test]
     fn durations_carry_the_unit_that_suits_them() {

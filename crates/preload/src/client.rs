@@ -210,8 +210,8 @@ async fn connect(before: Option<&Inherited>) -> error::Result<(Fs, PathBuf, Vec<
     let file = place.file().to_path_buf();
     let options = Options {
         hard: settings().hard,
-        // By number: a library does not ask a directory service in the middle of somebody's program.
-        name: process_name::by_number(),
+        // A library does not ask a directory service in the middle of somebody's program.
+        name: process_name::in_library(),
         ..Options::default()
     };
     let connected = match before {

@@ -82,7 +82,7 @@ impl Connection {
             return Err(error::another_cluster(&cluster.file(), &config.id, &cluster.id));
         }
         let (runtime, _stop) = start()?;
-        let options = Options { name: process_name::by_number(), ..Options::default() };
+        let options = Options { name: process_name::in_library(), ..Options::default() };
         let connecting = async { covey_cluster::connect(&config, options).await };
         let fs = wait_on(py, &runtime, connecting)?.map_err(error::unusable)?;
         Ok(Connection {

@@ -37,6 +37,7 @@ pub mod tree;
 pub mod views;
 pub mod vol;
 pub mod watch;
+pub mod works;
 pub mod xcpu;
 
 pub use identity::attach_trusted;

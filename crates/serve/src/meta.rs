@@ -410,7 +410,7 @@ impl Meta {
         let (session, op) = (request.session, request.op.clone());
         let (applied, is_repeated) = self.apply(request);
         if let (Applied::Reply(reply), Op::Hello { name, .. }) = (&applied, &op) {
-            connection.client.rename(&name.lossy());
+            self.watch.rename(&connection.client, &name.lossy());
             self.greeted(connection, reply);
         }
         self.answer((session, &op, is_repeated), applied)

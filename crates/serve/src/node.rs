@@ -1,5 +1,6 @@
 //! What a node does: it keeps objects, or names, or both, and serves its tree.
 
+use super::works::Works;
 use crate::config::{self, Config, Node, Role};
 use crate::error::Error;
 use crate::net as wires;
@@ -201,7 +202,7 @@ fn build(
     let users = Rc::new(who::Users::of_this_process());
     let fs = fs::FsTree::new(connect, users.clone());
     let (name, whose) = (node.name.clone(), net::whose(config, &node.name));
-    let parts = Rc::new(tree::Node { name, whose, users, data, meta });
+    let parts = Rc::new(tree::Node { name, whose, users, data, meta, works: Works::default() });
     let names = tree::namespace(&parts, fs, config::render(config))?;
     for other in config.nodes.iter().filter(|other| other.name != node.name) {
         let name = other.name.clone();

@@ -10,6 +10,7 @@
 //! A part decides for itself who may attach it; walking into it from the root is attaching it.
 
 use super::watch::{Detail, Watch};
+use super::works::Works;
 use super::{ctl, data, fs, identity, meta};
 use covey_cluster::net::{ClusterNet, VOUCHED};
 use covey_ninep::client::Conn;
@@ -24,6 +25,7 @@ use std::collections::HashMap;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What a node is and has.
 pub struct Node {
@@ -37,6 +39,8 @@ pub struct Node {
     pub data: Option<data::DataServer>,
     /// Names.
     pub meta: Option<meta::MetaServer>,
+    /// What commands do to the whole cluster, where this is the metadata server.
+    pub works: Works,
 }
 
 /// Binds everything that a node serves.
@@ -123,6 +127,9 @@ impl Node {
         let mut out = format!("node {}\n", self.name);
         let data = self.data.iter().flat_map(|data| data.0.counters().list());
         data.for_each(|(name, value)| out += &format!("data.{name} {value}\n"));
+        if let Some(data) = &self.data {
+            out += &format!("data.objects_lost {}\n", data.0.objects_lost());
+        }
         if let Some(meta) = &self.meta {
             for (name, value) in meta.0.counters().list() {
                 out += &format!("meta.{name} {value}\n");
@@ -133,6 +140,7 @@ impl Node {
                 out += &format!("session {} {} {}\n", one.session, one.name, one.open_files);
             }
             out += &meta.0.times().text(detail);
+            out += &self.works.text(Instant::now());
         }
         for watch in self.watches() {
             out += &watch.text(detail);
@@ -214,7 +222,14 @@ mod tests {
     fn host() -> NodeHost {
         let users = Rc::new(identity::Users::of_this_process());
         let (name, whose) = ("one".to_owned(), "one 1234".to_owned());
-        NodeHost(Rc::new(Node { name, whose, users, data: None, meta: None }))
+        NodeHost(Rc::new(Node {
+            name,
+            whose,
+            users,
+            data: None,
+            meta: None,
+            works: Works::default(),
+        }))
     }
 
     fn attach(aname: &str, uid: u32) -> Attach {

@@ -4,16 +4,16 @@
 //! What is answered at once costs two looks at the clock and a few additions. The numbers are read as
 //! text through the node's `/stats` and `/slow`; `/ctl` sets what counts as slow.
 
-mod ended;
+mod accounts;
 mod histogram;
 
-pub use ended::{OTHERS, account};
+pub use accounts::{OTHERS, account};
 pub use histogram::{Detail, Histogram, end_of_doubling, quantile_ns, top_ns};
 
 use super::stats::Counter;
+use accounts::{Accounts, Standing, Sums};
 use covey_ninep::tree::{Data, Outcome, Result};
 use covey_wire::Bytes;
-use ended::Ended;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -32,7 +32,7 @@ pub struct Watch {
     part: &'static str,
     ops: RefCell<Vec<Option<Rc<Op>>>>,
     clients: RefCell<Vec<Rc<Client>>>,
-    ended: RefCell<Ended>,
+    accounts: RefCell<Accounts>,
     slow: Cell<Option<Duration>>,
     slow_log: RefCell<VecDeque<String>>,
     slow_count: Counter,
@@ -49,8 +49,12 @@ pub struct Op {
 /// One client's numbers.
 pub struct Client {
     name: RefCell<String>,
+    standing: Cell<Standing>,
     requests: Counter,
     bytes: Counter,
+    /// Of those, what its reads and its writes of data have carried.
+    bytes_read: Counter,
+    bytes_written: Counter,
     times: Histogram,
 }
 
@@ -73,7 +77,7 @@ impl Watch {
             part,
             ops: RefCell::new(vec![None; 256]),
             clients: RefCell::default(),
-            ended: RefCell::default(),
+            accounts: RefCell::default(),
             slow: Cell::new(Some(SLOW_DEFAULT)),
             slow_log: RefCell::default(),
             slow_count: Counter::default(),
@@ -84,8 +88,11 @@ impl Watch {
     pub fn client(&self, name: &str) -> Rc<Client> {
         let client = Rc::new(Client {
             name: RefCell::new(short(name)),
+            standing: Cell::default(),
             requests: Counter::default(),
             bytes: Counter::default(),
+            bytes_read: Counter::default(),
+            bytes_written: Counter::default(),
             times: Histogram::default(),
         });
         self.part_with_ended();
@@ -93,16 +100,39 @@ impl Watch {
         client
     }
 
+    /// What a client calls itself is known by now. What it did before stays with its name of then.
+    pub fn rename(&self, client: &Client, name: &str) {
+        let before = client.name.replace(short(name));
+        if client.name.borrow().as_str() != before {
+            let standing = client.standing.take();
+            self.accounts.borrow_mut().leave(&before, standing, client.sums());
+            client.reset();
+        }
+    }
+
     /// Clients that nobody but this has any more are gone: what they have done is their accounts'.
     fn part_with_ended(&self) {
-        let mut ended = self.ended.borrow_mut();
+        let mut accounts = self.accounts.borrow_mut();
         self.clients.borrow_mut().retain(|client| {
             let is_there = Rc::strong_count(client) > 1;
             if !is_there {
-                ended.add(&client.name.borrow(), client.bytes.value(), &client.times);
+                accounts.leave(&client.name.borrow(), client.standing.get(), client.sums());
             }
             is_there
         });
+    }
+
+    /// All that clients have done is about to be read: each that has done anything is on an account.
+    fn settle(&self) {
+        let mut accounts = self.accounts.borrow_mut();
+        accounts.read();
+        for client in self.clients.borrow().iter().filter(|client| !client.sums().is_nothing()) {
+            let name = client.name.borrow();
+            if client.standing.get() == Standing::New {
+                client.standing.set(accounts.enter(&name));
+            }
+            accounts.reads(&name, client.standing.get(), client.sums());
+        }
     }
 
     /// A request has come: number and name of its operation.
@@ -159,6 +189,11 @@ impl Watch {
         if let Some(client) = &request.client {
             client.requests.add(1);
             client.bytes.add(request.bytes);
+            match request.op.name {
+                "read" => client.bytes_read.add(request.bytes),
+                "write" => client.bytes_written.add(request.bytes),
+                _ => {}
+            }
             client.times.add(took);
         }
         if self.slow.get().is_some_and(|limit| took >= limit) {
@@ -214,12 +249,8 @@ impl Watch {
     pub fn reset(&self) {
         self.ops.borrow_mut().iter_mut().for_each(|op| *op = None);
         self.part_with_ended();
-        *self.ended.borrow_mut() = Ended::default();
-        for client in self.clients.borrow().iter() {
-            client.requests.reset();
-            client.bytes.reset();
-            client.times.reset();
-        }
+        self.accounts.borrow_mut().reset();
+        self.clients.borrow().iter().for_each(|client| client.reset());
         self.slow_count.reset();
     }
 
@@ -229,7 +260,7 @@ impl Watch {
     }
 
     /// The numbers: a line for each operation and each client. With all details also one for each account of clients that
-    /// have ended: sums over clients never fall.
+    /// have ended, and on whose account a client is if not on its own.
     pub fn text(&self, detail: Detail) -> String {
         let mut out = String::new();
         for op in self.ops.borrow().iter().flatten() {
@@ -238,19 +269,27 @@ impl Watch {
             out += &format!("op {part}.{name} errors {errors} bytes {bytes} {times}\n");
         }
         self.part_with_ended();
+        if detail == Detail::Buckets {
+            self.settle();
+        }
         for client in self.clients.borrow().iter() {
             let (requests, bytes) = (client.requests.value(), client.bytes.value());
             if requests > 0 {
                 let name = client.name.borrow();
+                let account = match client.standing.get() {
+                    Standing::Others if detail == Detail::Buckets => format!(" account {OTHERS}"),
+                    _ => String::new(),
+                };
+                let (part, times) = (self.part, client.times.text(detail));
+                let (read, written) = (client.bytes_read.value(), client.bytes_written.value());
                 out += &format!(
-                    "client {} {name:?} bytes {bytes} {}\n",
-                    self.part,
-                    client.times.text(detail)
+                    "client {part} {name:?} bytes {bytes} bytes_read {read} bytes_written {written} \
+                     {times}{account}\n"
                 );
             }
         }
         if detail == Detail::Buckets {
-            out += &self.ended.borrow().text(self.part);
+            out += &self.accounts.borrow().text(self.part);
         }
         out + &format!("{}.slow {}\n", self.part, self.slow_count.value())
     }
@@ -268,9 +307,16 @@ impl Op {
 }
 
 impl Client {
-    /// What it calls itself is known by now.
-    pub fn rename(&self, name: &str) {
-        *self.name.borrow_mut() = short(name);
+    fn sums(&self) -> Sums {
+        Sums::of(self.bytes.value(), &self.times)
+    }
+
+    fn reset(&self) {
+        self.requests.reset();
+        self.bytes.reset();
+        self.bytes_read.reset();
+        self.bytes_written.reset();
+        self.times.reset();
     }
 }
 
@@ -303,7 +349,12 @@ mod tests {
         }
         let text = watch.text(Detail::Summary);
         assert!(text.contains("op data.write errors 1 bytes 300 count 3 "), "{text}");
-        assert!(text.contains("client data \"unix!pid 7\" bytes 300 count 3 "), "{text}");
+        assert!(
+            text.contains(
+                "client data \"unix!pid 7\" bytes 300 bytes_read 0 bytes_written 300 count 3 "
+            ),
+            "{text}"
+        );
         drop(client);
         assert!(!watch.text(Detail::Summary).contains("unix"), "a client that is gone is not told");
         let ended = |text: String| text.lines().filter(|line| line.starts_with("ended ")).count();
@@ -318,7 +369,7 @@ mod tests {
     fn a_client_cannot_fill_the_memory_by_its_name() {
         let watch = Watch::new("meta");
         let client = watch.client("no session yet");
-        client.rename(&"ä".repeat(60_000));
+        watch.rename(&client, &"ä".repeat(60_000));
         watch.set_slow(Some(Duration::ZERO));
         watch.end(&watch.begin(1, "Create", Some(&client)), Duration::ZERO, &Ok(()));
         assert!(watch.slow_text().chars().count() < 400, "{}", watch.slow_text());

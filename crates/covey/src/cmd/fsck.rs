@@ -83,6 +83,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
             let result = passes(&session.fs, &args).await;
             let servers = session.fs.servers();
             let (report, told) = session.close(result).await?;
+            keep(&report, context).await?;
             (report, told, servers)
         }
     };
@@ -97,6 +98,16 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         0 => Ok(()),
         _ => Err(Error::told()),
     }
+}
+
+/// The metadata server keeps what was found, for `covey dash`; who may not tell it so has checked all the same.
+async fn keep(report: &Report, context: &Context) -> Result<()> {
+    let config = context.config()?;
+    let (found, left, unasked) = (report.found(), report.left(), report.unasked.len());
+    let command = format!("checked {found} {left} {unasked}");
+    let kept = covey_cluster::reach::write_ctl(&config, &config.meta().name, &command);
+    let _ = tokio::time::timeout(super::ping::LIMIT, kept).await;
+    Ok(())
 }
 
 /// One pass; with `--repair`, as many as find something that can be repaired.

@@ -1,30 +1,31 @@
-//! `covey ping`: is every server alive?
+//! `covey ping`: is every server up?
 
 use super::Context;
 use super::cluster::Cluster;
 use crate::config::{Config, Node};
 use crate::error::{Error, Result};
 use crate::output::duration;
-use covey_cluster::reach::PingReport;
+use covey_cluster::reach::{PingReport, StoreWord};
 use covey_ninep::tree::Errno;
 use futures_util::future::join_all;
+use std::io::Write;
 use std::time::Duration;
 
 /// How long a server may take.
 pub const LIMIT: Duration = Duration::from_secs(3);
 
-/// Ask every server whether it is alive, and how fast it answers
+/// Ask every server whether it is up, and how fast it answers
 ///
 /// Servers are asked at the same time; one that has not answered within 3 s is dead, one that
 /// denies us is reported as `refused`, one that `covey down` stopped as `stopped`, and one that
-/// cannot be asked from here as `not asked`. Exit code 0 when all are alive, else 1; 2 when none
+/// cannot be asked from here as `not asked`. Exit code 0 when all are up, else 1; 2 when none
 /// can be asked, such as without the key.
 ///
 /// EXAMPLES
 ///
 ///     covey ping
 ///     covey ping io1 io2
-///     covey --json ping | jq '.[] | select(.alive | not).node'
+///     covey --json ping | jq '.[] | select(.up | not).node'
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -42,8 +43,14 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         args.nodes.iter().map(|name| config.node(name)).collect::<Result<_>>()?
     };
     let answers = join_all(nodes.iter().map(|node| ask(&config, node))).await;
+    let logs: Vec<_> = nodes
+        .iter()
+        .zip(&answers)
+        .map(|(node, answer)| log(&config, &node.name, state(answer)))
+        .collect();
+    let asked = nodes.iter().zip(&answers).zip(&logs);
     let value: Vec<_> =
-        nodes.iter().zip(&answers).map(|(node, answer)| json(node, answer)).collect();
+        asked.map(|((node, answer), log)| json(node, answer, log.as_deref())).collect();
     // The one reason is the error: a table would only repeat it for each node.
     if !context.output.json
         && let Some(reason) = same_for_all(&answers)
@@ -58,6 +65,10 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
             &["NODE", "ROLE", "STATE", ">LATENCY", "ADDRESS", "REASON"],
             &rows,
         );
+        let logs = nodes.iter().zip(&logs).filter_map(|(node, log)| Some((node, log.as_ref()?)));
+        for (node, log) in logs {
+            writeln!(out, "\nlog of {}: {}", node.name, log)?;
+        }
         Ok(())
     })?;
     verdict(nodes.len(), answers.iter().filter_map(|answer| answer.as_ref().err()))
@@ -85,11 +96,13 @@ pub enum SilenceKind {
     Stopped,
 }
 
+const DEAD: &str = "dead";
+
 impl Silence {
     /// The word for the STATE column.
     pub fn state(&self) -> &'static str {
         match self.kind {
-            SilenceKind::Dead => "dead",
+            SilenceKind::Dead => DEAD,
             SilenceKind::Refused => "refused",
             SilenceKind::NotAsked => "not asked",
             SilenceKind::Stopped => "stopped",
@@ -175,7 +188,7 @@ fn verdict<'a>(all: usize, silent: impl Iterator<Item = &'a Silence>) -> Result<
         (0, refused, _) => {
             let (of, verb) = (servers(all), if refused == 1 { "is" } else { "are" });
             let refuse = if refused == 1 { "refuses" } else { "refuse" };
-            let message = format!("{refused} of {of} {verb} alive and {refuse} us");
+            let message = format!("{refused} of {of} {verb} up and {refuse} us");
             Err(Error::work(message).hint(
                 "the key here differs from theirs, or this user may not read it: compare \
                  `sha256sum` of the key_file in covey.toml",
@@ -207,10 +220,32 @@ fn dead_servers(dead: usize, all: usize) -> Error {
     )
 }
 
-fn json(node: &Node, answer: &std::result::Result<PingReport, Silence>) -> serde_json::Value {
+/// The word for a server, as `covey status` has it, too.
+pub fn state(answer: &std::result::Result<PingReport, Silence>) -> &'static str {
+    match answer {
+        Err(silence) => silence.state(),
+        Ok(report) => match report.store {
+            StoreWord::Known => "up",
+            StoreWord::Unmet(_) => "waiting",
+            StoreWord::Unknown(_) => "unknown store",
+        },
+    }
+}
+
+/// The log of a node of this machine's own cluster, where nothing answers: why it died may stand there.
+pub fn log(config: &Config, node: &str, state: &str) -> Option<String> {
+    let log = Cluster::of(config).filter(|_| state == DEAD)?.log_file(node);
+    log.exists().then(|| log.display().to_string())
+}
+
+fn json(
+    node: &Node,
+    answer: &std::result::Result<PingReport, Silence>,
+    log: Option<&str>,
+) -> serde_json::Value {
     serde_json::json!({
-        "node": node.name, "roles": node.roles, "alive": answer.is_ok(),
-        "state": answer.as_ref().map_or_else(Silence::state, |_| "alive"),
+        "node": node.name, "roles": node.roles, "up": answer.is_ok(), "state": state(answer),
+        "log": log,
         "listen": node.listen.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "latency_us": answer.as_ref().ok().map(|report| report.latency.as_micros() as u64),
         "reason": answer.as_ref().err().map(|silence| &silence.reason),
@@ -219,7 +254,7 @@ fn json(node: &Node, answer: &std::result::Result<PingReport, Silence>) -> serde
 
 fn row(node: &Node, answer: &std::result::Result<PingReport, Silence>) -> Vec<String> {
     let (state, latency, reason) = match answer {
-        Ok(report) => ("alive", duration(report.latency), String::new()),
+        Ok(report) => (state(answer), duration(report.latency), String::new()),
         Err(why) => (why.state(), "-".to_string(), why.reason.clone()),
     };
     let address = node.listen.first().map_or("-".to_string(), ToString::to_string);
@@ -243,7 +278,7 @@ mod tests {
         let keyless =
             "cannot ask 2 of 3 servers: cannot read the key /k: no such file or directory";
         assert_eq!(said(&[no_key(), no_key(), dead.into()]), Err(keyless.into()));
-        let refusing = "1 of 3 servers is alive and refuses us";
+        let refusing = "1 of 3 servers is up and refuses us";
         assert_eq!(said(&[refused.into()]), Err(refusing.into()));
     }
 

@@ -4,6 +4,7 @@ mod drain;
 mod moving;
 mod rebalance;
 mod replace;
+mod reporter;
 
 use super::Context;
 use crate::cmd::fsck::lost::{LostBytes, serve_again};
@@ -188,7 +189,8 @@ pub async fn index(fs: &Fs, node: &str, what: String) -> Result<u16> {
     }
 }
 
-async fn places(fs: &Fs) -> Result<Vec<Place>> {
+/// All I/O servers, as new files see them.
+pub async fn places(fs: &Fs) -> Result<Vec<Place>> {
     let cannot = || "ask for the I/O servers";
     match Access::ask(fs, Op::Places {}).await.cannot(cannot)? {
         Reply::Places { places } => Ok(places.0),
@@ -202,7 +204,8 @@ fn reasons(place: &Place) -> Vec<&'static str> {
     all.into_iter().filter(|(bit, _)| place.state & bit != 0).map(|(_, word)| word).collect()
 }
 
-fn json_of(place: &Place) -> Value {
+/// A server as `ls` shows it.
+pub fn json_of(place: &Place) -> Value {
     let reasons = reasons(place);
     json!({
         "server": place.server.lossy(), "serving": place.is_serving,

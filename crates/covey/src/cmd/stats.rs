@@ -1,6 +1,8 @@
 //! `covey stats`: what the servers do, and how long it takes.
 
+mod gather;
 mod interval;
+mod paths;
 
 pub use interval::buckets;
 
@@ -9,10 +11,12 @@ use super::mounted::is_on_mount;
 use crate::config::Config;
 use crate::error::{Cannot, Error, Result};
 use crate::output::{quote, write_out};
+use covey_cluster::reach;
 use covey_ninep::tree::Errno;
+use gather::{Answers, Missing, failure};
 use rustix::fs::getxattr;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Show what the servers do: operations, latencies, clients, slow requests
@@ -25,6 +29,9 @@ use std::time::Duration;
 /// With a path on a mount of this machine the mount tells what you have asked it for since it was
 /// mounted, which needs no key: requests of FUSE, and how long until their answers. Nobody sees what
 /// others asked.
+///
+/// All nodes are asked at the same time. One that does not answer within 3 s is named below the
+/// others, in JSON as `servers_missing`; the exit code is 1 then, and --watch goes on.
 ///
 /// EXAMPLES
 ///
@@ -61,7 +68,7 @@ pub type Lines = BTreeMap<String, Map<String, Value>>;
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
     if args.nodes.iter().any(|name| is_path(name)) {
-        return tell(&of_mounts(&args)?, context);
+        return tell(&of_mounts(&args)?, None, context);
     }
     let config = context.config()?;
     let names: Vec<String> = match args.nodes.is_empty() {
@@ -72,11 +79,10 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     };
     names.iter().try_for_each(|name| config.node(name).map(drop))?;
     if let Some(command) = &args.set {
-        for name in &names {
-            let written = covey_cluster::reach::write_ctl(&config, name, command).await;
-            written.map_err(|error| refused(error, command, name))?;
-        }
-        return Ok(());
+        let set = async |name: &str| reach::write_ctl(&config, name, command).await;
+        let set = gather::each(&names, set).await;
+        return failure(&set.missing, |names| format!("set {command:?} at {names}"))
+            .map_err(|error| hint_at_commands(error, &set.missing));
     }
     if args.watch && !(0.1..=86_400.0).contains(&args.interval) {
         return Err(Error::user("cannot watch: --interval is 0.1 to 86400 s"));
@@ -84,10 +90,16 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     if args.watch {
         return watch(&config, &names, Duration::from_secs_f64(args.interval), context).await;
     }
+    let file = if args.slow { "slow" } else { "stats" };
+    let what = |names: &str| format!("read /{file} of {names}");
+    let read = gather::read(&config, &names, file).await.any(what)?;
     if args.slow {
-        return tell_slow(&read(&config, &names, "slow").await?, context);
+        tell_slow(&read, context).await?;
+        return failure(&read.missing, what);
     }
-    tell(&parsed(&read(&config, &names, "stats").await?), context)
+    let Answers { shown, missing } = read.map(|text| parse(&text));
+    tell(&shown, Some(&missing), context)?;
+    failure(&missing, what)
 }
 
 /// No node's name has a slash.
@@ -139,34 +151,31 @@ fn is_for_meta(command: &str) -> bool {
     command.split_whitespace().eq(["copy"])
 }
 
-/// Tells what happens in each interval.
+/// Tells what happens in each interval. Who does not answer is named, and shown again from the second answer on.
 async fn watch(
     config: &Config,
     names: &[String],
     interval: Duration,
     context: &Context,
 ) -> Result<()> {
-    let mut before = parsed(&read(config, names, "times").await?);
+    let what = |names: &str| format!("read /times of {names}");
+    let look = async || gather::read(config, names, "times").await.map(|text| parse(&text));
+    let mut before = look().await;
+    // Who may not read it never will; who does not answer may come back.
+    let is_ours = |one: &Missing| one.error.code().is_none() || is_refusal(one.error.code());
+    if before.missing.iter().all(is_ours) {
+        before = before.any(what)?;
+    }
     loop {
         tokio::time::sleep(interval).await;
-        let after = parsed(&read(config, names, "times").await?);
-        let lines = before
-            .iter()
-            .zip(&after)
-            .map(|((_, before), (name, after))| (name.clone(), interval::between(before, after)));
-        tell(&lines.collect::<Vec<_>>(), context)?;
+        let after = look().await;
+        let lines = after.shown.iter().filter_map(|(name, after)| {
+            let (_, before) = before.shown.iter().find(|(earlier, _)| earlier == name)?;
+            Some((name.clone(), interval::between(before, after)))
+        });
+        tell(&lines.collect::<Vec<_>>(), Some(&after.missing), context)?;
         before = after;
     }
-}
-
-/// A file of each node.
-async fn read(config: &Config, names: &[String], file: &str) -> Result<Vec<(String, String)>> {
-    let mut all = Vec::new();
-    for name in names {
-        let text = covey_cluster::reach::read_of(config, name, file).await;
-        all.push((name.clone(), text.map_err(|error| unread(error, name, file))?));
-    }
-    Ok(all)
 }
 
 /// Why a node's file cannot be read.
@@ -176,21 +185,14 @@ pub fn unread(error: Error, name: &str, file: &str) -> Error {
     hint_at_owner(told.expect_err("it was an error"), code)
 }
 
-fn parsed(all: &[(String, String)]) -> Vec<(String, Lines)> {
-    all.iter().map(|(name, text)| (name.clone(), parse(text))).collect()
-}
-
 /// 9P2000.L carries no reason.
-fn refused(error: Error, command: &str, name: &str) -> Error {
-    let code = error.code();
-    let told = Err::<(), _>(error).cannot(|| format!("set {command:?} at {name}"));
-    let told = told.expect_err("it was an error");
-    match code {
-        Some(Errno::EINVAL) => told.hint(
+fn hint_at_commands(error: Error, missing: &[Missing]) -> Error {
+    match missing.iter().any(|one| one.error.code() == Some(Errno::EINVAL)) {
+        true => error.hint(
             "the commands are `slow MILLISECONDS`, `slow off`, `reset`, and for the metadata \
              server `copy`",
         ),
-        code => hint_at_owner(told, code),
+        false => error,
     }
 }
 
@@ -203,28 +205,61 @@ pub fn is_refusal(code: Option<u32>) -> bool {
     matches!(code, Some(Errno::EACCES | Errno::EPERM))
 }
 
-fn tell_slow(all: &[(String, String)], context: &Context) -> Result<()> {
-    let lines = |(name, text): &(String, String)| {
-        (name.clone(), Value::from(text.lines().map(str::to_owned).collect::<Vec<_>>()))
+/// Tells the slow requests of nodes, with the paths of their files as far as they are found: a dead metadata server keeps
+/// no line back.
+async fn tell_slow(read: &Answers<String>, context: &Context) -> Result<()> {
+    let lines = read.shown.iter().flat_map(|(_, text)| text.lines());
+    let numbers: BTreeSet<_> = lines.filter_map(paths::number).map(|(_, id)| id).collect();
+    let found = paths::find(context, numbers).await;
+    let path = |line: &str| {
+        let (begin, id) = paths::number(line)?;
+        Some((begin, id, found.get(&id)))
     };
-    let value: Map<String, Value> = all.iter().map(lines).collect();
+    let shown = |line: &str| {
+        let path = path(line);
+        json!({
+            "line": line, "file": path.map(|(_, id, _)| format!("{id:016x}")),
+            "path": path.and_then(|(.., path)| path).map(|path| String::from_utf8_lossy(path)),
+        })
+    };
+    let of_node = |(name, text): &(String, String)| {
+        (name.clone(), text.lines().map(shown).collect::<Value>())
+    };
+    let mut value: Map<String, Value> = read.shown.iter().map(of_node).collect();
+    value.insert(MISSING.into(), json!(read.missing_names()));
     context.output.result(&value, |out| {
         use std::io::Write;
-        for (name, text) in all {
-            text.lines().try_for_each(|line| writeln!(out, "{name}: {line}"))?;
+        for (name, text) in &read.shown {
+            for line in text.lines() {
+                match path(line) {
+                    Some((begin, _, Some(path))) => {
+                        writeln!(out, "{name}: {}", paths::with_path(line, begin, path))?;
+                    }
+                    _ => writeln!(out, "{name}: {line}")?,
+                }
+            }
         }
-        Ok(())
+        gather::in_words(&read.missing).map_or(Ok(()), |words| writeln!(out, "{words}"))
     })
 }
 
-fn tell(parsed: &[(String, Lines)], context: &Context) -> Result<()> {
-    let value: BTreeMap<&String, &Lines> = parsed.iter().map(|(name, of)| (name, of)).collect();
+/// The key in JSON for those that gave no answer, as in `covey df`.
+const MISSING: &str = "servers_missing";
+
+/// Tells lines of nodes, and who is missing, or of mounts.
+fn tell(shown: &[(String, Lines)], missing: Option<&[Missing]>, context: &Context) -> Result<()> {
     if context.output.json {
-        return context.output.one_of_many(&json!(value), |_| Ok(()));
+        let mut value: Map<String, Value> =
+            shown.iter().map(|(name, lines)| (name.clone(), json!(lines))).collect();
+        if let Some(missing) = missing {
+            let names: Vec<&str> = missing.iter().map(|one| one.node.as_str()).collect();
+            value.insert(MISSING.into(), json!(names));
+        }
+        return context.output.one_of_many(&value, |_| Ok(()));
     }
     let mut out = Vec::new();
     let mut rows = Vec::new();
-    for (node, lines) in parsed {
+    for (node, lines) in shown {
         for (name, values) in lines.iter().filter(|(_, values)| values.contains_key("count")) {
             let text = |key: &str| {
                 values.get(key).map_or("-".into(), |value| match value {
@@ -244,6 +279,9 @@ fn tell(parsed: &[(String, Lines)], context: &Context) -> Result<()> {
         "NODE", "WHAT", ">COUNT", ">ERRORS", ">BYTES", ">MEAN us", ">P50 us", ">P99 us", ">MAX us",
     ];
     crate::output::table(&mut out, &heading, &rows);
+    if let Some(words) = missing.and_then(gather::in_words) {
+        out.extend(format!("\n{words}\n").bytes());
+    }
     out.push(b'\n');
     write_out(&quote::lines(&out))
 }
@@ -257,9 +295,10 @@ pub fn parse(text: &str) -> Lines {
             [kind, part, name, rest @ ..] if kind == "client" || kind == "ended" => {
                 (format!("{kind} {part} {name}"), rest)
             }
-            [kind, name, rest @ ..] if kind == "op" || kind == "time" => {
+            [kind, name, rest @ ..] if ["op", "time", "moving"].contains(&kind.as_str()) => {
                 (format!("{kind} {name}"), rest)
             }
+            [name, rest @ ..] if name == "checked" => (name.clone(), rest),
             [name, value] => {
                 let value = value.parse::<u64>().map_or_else(|_| json!(value), |n| json!(n));
                 lines.entry(name.clone()).or_default().insert("value".into(), value);
@@ -324,6 +363,13 @@ mod tests {
         assert_eq!(lines["op data.read"]["p50_us"], json!(1.5));
         assert_eq!(lines["client data unix!pid 7 #2"]["bytes"], json!(2));
         assert_eq!(lines["node"]["value"], json!("io1"));
+        let works = parse(
+            "moving \"drain io3\" bytes 5 bytes_total 10 seconds 2\n\
+             checked at 2026-11-28T01:02:03.000Z found 3 left 1 unasked 0\n",
+        );
+        assert_eq!(works["moving drain io3"]["bytes_total"], json!(10));
+        assert_eq!(works["checked"]["at"], json!("2026-11-28T01:02:03.000Z"));
+        assert_eq!(works["checked"]["left"], json!(1));
         assert_eq!(parse("op a count 1 buckets 3:1,4:2")["op a"]["buckets"], json!("3:1,4:2"));
     }
 

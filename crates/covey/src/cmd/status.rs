@@ -61,6 +61,8 @@ pub struct Row {
     pub up: bool,
     state: &'static str,
     reason: Option<String>,
+    /// Where a dead server of this machine's own cluster may say why.
+    log: Option<String>,
     listen: Vec<String>,
     store: Option<String>,
     bytes_total: Option<u64>,
@@ -102,15 +104,16 @@ pub async fn rows(config: &Config) -> Vec<Row> {
     let cluster = Cluster::of(config);
     let answers = join_all(config.nodes.iter().map(|node| ping::ask(config, node))).await;
     let nodes = config.nodes.iter().zip(answers);
-    nodes.map(|(node, answer)| gather(cluster.as_ref(), node, answer)).collect()
+    nodes.map(|(node, answer)| gather(config, cluster.as_ref(), node, answer)).collect()
 }
 
 fn gather(
+    config: &Config,
     cluster: Option<&Cluster>,
     node: &Node,
     answer: std::result::Result<PingReport, ping::Silence>,
 ) -> Row {
-    let report = answer.as_ref().ok();
+    let (state, report) = (ping::state(&answer), answer.as_ref().ok());
     // A store on this machine can be measured even while its server is down.
     let local = cluster.and(node.store.as_deref()).and_then(space);
     let told = report.and_then(|report| {
@@ -128,11 +131,8 @@ fn gather(
         role: node.roles_text(),
         pid: cluster.and_then(|cluster| cluster.process(&node.name)).map(|process| process.pid),
         up: report.is_some(),
-        state: answer.as_ref().map_or_else(ping::Silence::state, |report| match report.store {
-            StoreWord::Known => "up",
-            StoreWord::Unmet(_) => "waiting",
-            StoreWord::Unknown(_) => "unknown store",
-        }),
+        state,
+        log: ping::log(config, &node.name, state),
         reason: match &answer {
             Err(silence) => Some(silence.reason.clone()),
             Ok(report) => match &report.store {
@@ -272,8 +272,7 @@ fn write(
 ) -> std::io::Result<()> {
     use std::io::Write;
     writeln!(out, "cluster {} ({})\n", config.name, config.file.display())?;
-    let cells: Vec<_> = rows.iter().map(|row| width.keeps(&cells(row), 2)).collect();
-    crate::output::table(out, &width.keeps(&HEADING, 2), &cells);
+    out.extend(servers(rows, width));
     for row in rows {
         if let (Some(used), Some(max)) = (row.metadata_bytes_used, row.metadata_bytes_max) {
             let (share, used, max) =
@@ -295,10 +294,39 @@ fn write(
                 "unknown store" => writeln!(out, "\n{node} serves nothing: {reason}")?,
                 _ => writeln!(out, "\n{node} is {state}: {reason}")?,
             }
+            if let Some(log) = &row.log {
+                writeln!(out, "log of {node}: {log}")?;
+            }
         }
     }
     Ok(())
 }
+
+/// The table of servers. A narrow one is without what its reader misses least, as far as it takes.
+fn servers(rows: &[Row], width: Width) -> Vec<u8> {
+    let cells: Vec<_> = rows.iter().map(|row| width.keeps(&cells(row), 2)).collect();
+    let heading = width.keeps(&HEADING, 2);
+    let mut table = Vec::new();
+    for left_out in 0..=LEFT_OUT.len() {
+        let keeps = |column: &usize| !LEFT_OUT[..left_out].contains(&HEADING[*column]);
+        let columns: Vec<usize> = (0..heading.len()).filter(keeps).collect();
+        let heading: Vec<&str> = columns.iter().map(|at| heading[*at]).collect();
+        let row = |row: &Vec<String>| columns.iter().map(|at| row[*at].clone()).collect();
+        let rows: Vec<Vec<String>> = cells.iter().map(row).collect();
+        table.clear();
+        crate::output::table(&mut table, &heading, &rows);
+        let columns_of = |line: &str| line.chars().count();
+        let widest = String::from_utf8_lossy(&table).lines().map(columns_of).max().unwrap_or(0);
+        if width == Width::Wide || widest <= NARROW_COLUMNS {
+            break;
+        }
+    }
+    table
+}
+
+/// What a narrow table has at most, and what it does without first.
+const NARROW_COLUMNS: usize = 80;
+const LEFT_OUT: [&str; 4] = ["VERSION", ">LATENCY", ">PID", ">USED"];
 
 /// Of the table of servers; the last two columns are wide.
 const HEADING: [&str; 10] =
@@ -321,4 +349,50 @@ fn cells(row: &Row) -> Vec<String> {
         row.store.clone().unwrap_or_else(dash),
         row.listen.join(" "),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str, roles: &str, state: &'static str) -> Row {
+        Row {
+            node: name.into(),
+            roles: Vec::new(),
+            role: roles.into(),
+            pid: Some(1_234_567),
+            up: true,
+            state,
+            reason: None,
+            log: None,
+            listen: vec!["tcp!10.0.0.1!5640".into()],
+            store: Some("/srv/covey".into()),
+            bytes_total: Some(u64::MAX >> 20),
+            bytes_used: Some(1_098_437_885_952),
+            bytes_free: Some(1_098_437_885_952),
+            metadata_bytes_used: None,
+            metadata_bytes_max: None,
+            latency_us: Some(23_456),
+            msize: None,
+            version: Some("0.1.0".into()),
+        }
+    }
+
+    #[test]
+    fn a_table_of_long_names_fits_80_columns_and_keeps_what_matters_most() {
+        let text = |rows: &[Row], width| String::from_utf8(servers(rows, width)).unwrap();
+        let long = [row("storage-node-1", "meta+data+launch", "unknown store")];
+        let narrow = text(&long, Width::Narrow);
+        assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
+        for word in ["storage-node-1", "meta+data+launch", "unknown store", "FREE"] {
+            assert!(narrow.contains(word), "{narrow}");
+        }
+        let wide = text(&long, Width::Wide);
+        assert!(wide.contains("VERSION") && wide.contains("tcp!10.0.0.1!5640"), "{wide}");
+        // Nothing is left out where all of it fits.
+        let short = text(&[row("io1", "data", "up")], Width::Narrow);
+        for word in ["VERSION", "LATENCY", "PID", "USED"] {
+            assert!(short.contains(word), "{short}");
+        }
+    }
 }

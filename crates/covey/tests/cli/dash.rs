@@ -5,6 +5,7 @@ use crate::support::command::as_stranger;
 use crate::support::{Cluster, command, has_program, run_within, skip, until};
 use serde_json::Value;
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -54,8 +55,65 @@ fn who_may_not_see_what_others_do_is_shown_the_servers_alone() {
     for node in state["nodes"].as_array().unwrap() {
         assert_eq!(node["state"], "up", "{state}");
         assert_eq!(node["kept_from_us"], true, "{state}");
-        assert!(node["stats"].is_null() && node["slow"].is_null(), "{state}");
+        assert!(node["stats"].is_null(), "{state}");
     }
+    assert!(state["slow"].is_null() && state["places"].is_null(), "{state}");
+}
+
+#[test]
+fn the_page_has_where_files_go_who_does_what_how_far_a_move_is_and_what_was_found() {
+    let cluster = Cluster::up(2);
+    std::fs::write(cluster.scratch("file"), vec![7; 3 << 20]).unwrap();
+    let file = cluster.scratch("file").display().to_string();
+    cluster.covey(&["stats", "--set", "slow 0"]);
+    let (_dash, address, path) = serve(&cluster, &["dash"]);
+    let state = || -> Value {
+        serde_json::from_str(body(&http(&address, &format!("GET {path}state")))).unwrap()
+    };
+    let meta = |state: &Value| {
+        let nodes = state["nodes"].as_array().unwrap();
+        nodes.iter().find(|node| node["node"] == "meta").unwrap()["stats"].clone()
+    };
+    assert!(meta(&state()).get("checked").is_none());
+    cluster.covey(&["cp", &file, ":/file"]);
+    cluster.covey(&["server", "close", "io2"]);
+    cluster.covey(&["fsck"]);
+    // As a drain reports it.
+    cluster.covey(&["stats", "--set", "moving 'drain io2' 3 12 4", "meta"]);
+    until("the page is fresh", || meta(&state()).get("moving drain io2").is_some());
+    let state = state();
+    let listed: Value = serde_json::from_str(&cluster.covey(&["--json", "server", "ls"])).unwrap();
+    for key in ["server", "serving", "new_files", "reasons", "bytes_total"] {
+        assert_eq!(state["places"][1][key], listed[1][key], "{key}: {state:#}");
+    }
+    assert_eq!(state["places"][1]["reasons"], serde_json::json!(["closed"]));
+    let stats = meta(&state);
+    assert_eq!((&stats["checked"]["found"], &stats["checked"]["left"]), (&0.into(), &0.into()));
+    assert_eq!(stats["moving drain io2"]["bytes_total"], 12);
+    // The slow requests of all nodes, the last one first.
+    let slow = state["slow"].as_array().unwrap();
+    let times: Vec<_> = slow.iter().map(|one| one["at"].as_str().unwrap()).collect();
+    assert!(times.len() > 1 && times.is_sorted_by(|a, b| a >= b), "{times:?}");
+    let clients = stats.as_object().unwrap().iter().filter(|(line, _)| line.starts_with("client "));
+    let user = |values: &Value| values["client"].as_str().unwrap().contains('@');
+    assert!(clients.clone().any(|(_, values)| user(values)), "{stats:#}");
+}
+
+#[test]
+fn a_drain_reports_how_far_it_is() {
+    let cluster = Cluster::up(2);
+    std::fs::write(cluster.scratch("file"), vec![7; 24 << 20]).unwrap();
+    let file = cluster.scratch("file").display().to_string();
+    cluster.covey(&["cp", &file, ":/file"]);
+    let mut drain = command::covey();
+    drain.arg("--config").arg(cluster.config()).args(["server", "drain", "io1", "--rate", "1M"]);
+    let _drain = Running(drain.stdout(Stdio::null()).spawn().unwrap());
+    until("the drain has reported", || {
+        let stats: Value =
+            serde_json::from_str(&cluster.covey(&["--json", "stats", "meta"])).unwrap();
+        let work = &stats["meta"]["moving drain io1"];
+        work["bytes_total"].as_u64() == Some(24 << 20) && work["seconds"].as_u64() > Some(0)
+    });
 }
 
 #[test]
@@ -94,20 +152,63 @@ fn a_browser_shows_the_servers_and_who_is_down_and_a_hostile_name_as_text() {
     let mut copy = Running(copy.spawn().unwrap());
     copy.0.stdin.as_mut().unwrap().write_all(&[7; 3 << 20]).unwrap();
     until("the client is there", || cluster.covey(&["stats", "meta"]).contains("<img"));
+    cluster.covey(&["stats", "--set", "slow 0", "io1", "meta"]);
+    cluster.covey(&["ls", ":/"]);
+    cluster.covey(&["fsck"]);
     cluster.kill("io2");
     let (_dash, address, path) = serve(&cluster, &["dash"]);
+    let url = format!("http://{address}{path}");
+    // As a drain reports it whose server has a hostile name.
+    let hostile = "moving 'drain <img/src=y>' 1048576 4194304 30";
+    cluster.covey(&["stats", "--set", hostile, "meta"]);
+    let done = run_within(browser(&cluster, &["--dump-dom"], &url), Duration::from_secs(60));
+    assert!(!done.stderr.contains("CONSOLE"), "{}", done.stderr);
+    assert!(!done.stdout.contains("<img"), "{}", done.stdout);
+    for text in [
+        "1 of 3 servers not up: io2",
+        ">io1</td>",
+        "dead: ",
+        // A job's name, up to its longest.
+        "&lt;img/src=x/onerror=alert(1)&gt;\"\\&lt;/td&gt;</td>",
+        "covey server drain &lt;img/src=y&gt;: 1.0 MiB of 4.0 MiB copied in 30 s, about 2 min left",
+        "covey fsck at 20",
+        ">serving</td>",
+        "meta.Readdir of ",
+    ] {
+        assert!(done.stdout.contains(text), "no {text} in {}", done.stdout);
+    }
+    // The page is as wide as the window, wide and narrow; only tables scroll.
+    for (width, scheme) in [(1280, "light"), (1280, "dark"), (480, "light"), (480, "dark")] {
+        cluster.covey(&["stats", "--set", hostile, "meta"]);
+        let picture = cluster.scratch(&format!("{width}-{scheme}.png"));
+        let (shot, size) =
+            (format!("--screenshot={}", picture.display()), format!("--window-size={width},1600"));
+        let flags: &[&str] = match scheme {
+            "dark" => &[&shot, &size, "--blink-settings=preferredColorScheme=0"],
+            _ => &[&shot, &size, "--blink-settings=preferredColorScheme=1"],
+        };
+        let done = run_within(browser(&cluster, flags, &url), Duration::from_secs(60));
+        assert!(!done.stderr.contains("CONSOLE"), "{}", done.stderr);
+        let bytes = std::fs::read(&picture).unwrap();
+        let side = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+        assert_eq!((&bytes[1..4], side(16)), (&b"PNG"[..], width), "{picture:?}");
+        if let Some(kept) = std::env::var_os("COVEY_PICTURES") {
+            std::fs::copy(&picture, Path::new(&kept).join(picture.file_name().unwrap())).unwrap();
+        }
+    }
+}
+
+/// A browser without a window.
+fn browser(cluster: &Cluster, flags: &[&str], url: &str) -> Command {
     let profile = cluster.scratch("profile");
     let mut command = Command::new("chromium");
     command
         .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"])
-        .args(["--virtual-time-budget=8000", "--dump-dom", "--window-size=1280,900"])
-        .arg(format!("--user-data-dir={}", profile.display()))
-        .arg(format!("http://{address}{path}"));
-    let done = run_within(command, Duration::from_secs(60));
-    assert!(!done.stderr.contains("CONSOLE"), "{}", done.stderr);
-    let shown = " job &lt;img/src=x/onerror=alert(1)&gt;\"\\&lt;/td&gt; pid ";
-    assert!(!done.stdout.contains("<img"), "{}", done.stdout);
-    for text in ["1 of 3 servers not up: io2", ">io1</td>", "dead: ", shown] {
-        assert!(done.stdout.contains(text), "no {text} in {}", done.stdout);
+        .args(["--hide-scrollbars", "--virtual-time-budget=8000"])
+        .arg(format!("--user-data-dir={}", profile.display()));
+    if !flags.iter().any(|flag| flag.starts_with("--window-size")) {
+        command.arg("--window-size=1280,900");
     }
+    command.args(flags).arg(url);
+    command
 }

@@ -137,6 +137,27 @@ fn one_server_is_stopped_by_name_and_what_is_stopped_is_not_called_dead() {
     cluster.kill("io1");
     let status = cluster.covey(&["status"]);
     assert!(status.contains("io1 is dead"), "who died is not called stopped: {status}");
+    // Where its log is, whichever command finds it dead; each line there has its time.
+    let log = cluster.dir.join("log/io1.log");
+    let place = format!("log of io1: {}", log.display());
+    assert!(status.contains(&place), "{status}");
+    assert!(cluster.refused(&["ping"]).stdout.contains(&place));
+    let ping: serde_json::Value =
+        serde_json::from_str(&cluster.refused(&["--json", "ping"]).stdout).unwrap();
+    let ping = |node: &str| {
+        ping.as_array().unwrap().iter().find(|one| one["node"] == node).unwrap().clone()
+    };
+    assert_eq!(
+        (&ping("io1")["log"], &ping("io1")["state"]),
+        (&log.display().to_string().into(), &"dead".into())
+    );
+    assert_eq!((&ping("io2")["up"], &ping("io2")["state"]), (&true.into(), &"up".into()));
+    let log = fs::read_to_string(log).unwrap();
+    for line in log.lines() {
+        let time = line.get(.."2026-11-28T01:02:03.".len()).unwrap_or_default();
+        assert!(time.starts_with("20") && time.contains('T') && time.ends_with('.'), "{line}");
+    }
+    assert!(log.contains("covey: io1 serves"), "{log}");
 }
 
 /// A directory served by `covey export` until the end of the test.

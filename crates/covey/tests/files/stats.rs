@@ -1,7 +1,9 @@
 //! What the servers tell of themselves, read as `covey stats` and as any 9P client reads it.
 
 use crate::support::bytes::noise;
+use crate::support::command::Finished;
 use crate::support::{Cluster, covey, run, until};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
 use std::process::Stdio;
@@ -32,6 +34,16 @@ fn operations_clients_and_slow_requests_are_told() {
     let who = format!("@{} job 4711.n1 pid ", host.trim());
     let is_named = |line: &&str, operation| line.contains(operation) && line.contains(&who);
     assert!(slow.lines().any(|line| is_named(&line, "data.write of \"")), "{slow}");
+    // The file by its path, and in JSON by its number, too.
+    assert!(
+        slow.lines().any(|line| line.contains("data.write") && line.contains(" file \"/file\" ")),
+        "{slow}"
+    );
+    let told: Value = serde_json::from_str(&cluster.covey(&["--json", "stats", "--slow"])).unwrap();
+    let lines = told["io1"].as_array().unwrap();
+    let one = lines.iter().find(|one| one["path"] == "/file").unwrap_or_else(|| panic!("{told:#}"));
+    let number = one["file"].as_str().unwrap();
+    assert!(one["line"].as_str().unwrap().contains(number), "{one}");
     let slow = cluster.covey(&["stats", "--slow", "meta"]);
     assert!(slow.lines().any(|line| is_named(&line, "meta.Hello of \"")), "{slow}");
     let logged = |told: &Value| told["meta"]["time meta.log_write"]["count"].as_u64().unwrap();
@@ -79,6 +91,51 @@ fn two_who_watch_see_what_happens_and_take_nothing_from_others() {
         one.wait().unwrap();
     }
     assert!(count_of_writes(&all()) > before, "somebody has begun the counts anew");
+}
+
+#[test]
+fn a_dead_and_a_stopped_server_hide_nothing_of_the_others() {
+    let cluster = Cluster::up(3);
+    cluster.covey(&["stats", "--set", "slow 0"]);
+    cluster.covey(&["mkdir", ":/dir"]);
+    cluster.kill("io1");
+    cluster.signal("io2", Signal::STOP);
+    let parsed = |done: &Finished| -> Value { serde_json::from_str(&done.stdout).unwrap() };
+    let missing = serde_json::json!(["io1", "io2"]);
+
+    let done = cluster.refused(&["--json", "stats"]);
+    assert_eq!(done.code, Some(1), "{done}");
+    done.says(&["/stats of io1, io2", "no answer within 3 s"]);
+    let told = parsed(&done);
+    assert_eq!(told["servers_missing"], missing, "{told:#}");
+    assert!(told["io3"].is_object() && told["meta"]["op meta.Hello"].is_object(), "{told:#}");
+    let done = cluster.refused(&["stats"]);
+    assert!(done.stdout.contains("io1, io2 do not answer and are not shown"), "{done}");
+    assert!(done.stdout.contains("meta.Hello"), "{done}");
+
+    let done = cluster.refused(&["--json", "stats", "--slow"]);
+    let told = parsed(&done);
+    assert_eq!((done.code, &told["servers_missing"]), (Some(1), &missing), "{told:#}");
+    assert!(!told["meta"].as_array().unwrap().is_empty(), "{told:#}");
+    let set = cluster.refused(&["stats", "--set", "slow 7"]);
+    set.says(&["cannot set \"slow 7\" at io1, io2"]);
+    let address = format!("unix!{}", cluster.socket("io3").display());
+    let ctl = cluster.covey(&["9p", "cat", &address, "/ctl"]);
+    assert!(ctl.starts_with("slow 7\n"), "{ctl}");
+
+    let mut watch = covey();
+    watch.arg("--config").arg(cluster.config());
+    watch.args(["--json", "stats", "--watch", "--interval", "0.1", "io2", "io3"]);
+    let mut watch = watch.stdout(Stdio::piped()).spawn().expect("covey starts");
+    let told = serde_json::Deserializer::from_reader(watch.stdout.take().expect("piped"));
+    let mut told = told.into_iter().map(|told: Result<Value, _>| told.unwrap());
+    let first = told.next().unwrap();
+    assert_eq!(first["servers_missing"], serde_json::json!(["io2"]), "{first:#}");
+    assert!(first["io3"].is_object(), "{first:#}");
+    cluster.signal("io2", Signal::CONT);
+    assert!(told.any(|told| told["io2"].is_object()), "who is back is shown again");
+    watch.kill().unwrap();
+    watch.wait().unwrap();
 }
 
 fn count_of_writes(told: &Value) -> u64 {

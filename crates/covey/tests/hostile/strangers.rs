@@ -275,7 +275,7 @@ fn a_wrong_key_is_called_so_here_and_in_the_servers_log() {
     let refused = keyed.cluster.refused(&["ping"]);
     assert!(refused.stdout.contains("refused"), "{refused}");
     assert!(refused.stdout.contains("the cluster keys here and at the server differ"), "{refused}");
-    assert!(refused.stderr.contains("1 of 1 server is alive and refuses us"), "{refused}");
+    assert!(refused.stderr.contains("1 of 1 server is up and refuses us"), "{refused}");
     until("a word in the server's log", || keyed.logged().contains("it has another one, or none"));
     fs::remove_file(keyed.key()).expect("it can be removed");
     let keyless = keyed.cluster.refused(&["ping"]);

@@ -24,6 +24,11 @@ impl DataTree {
         !lost.is_empty() && lost.contains(&id)
     }
 
+    /// Objects that are marked as lost.
+    pub fn objects_lost(&self) -> usize {
+        self.lost.borrow().len()
+    }
+
     fn lost_path(&self, id: Id, epoch: u32) -> PathBuf {
         self.path_of(id, epoch, Kept::Lost)
     }

@@ -6,7 +6,6 @@ const INTERVAL_MS = 2000;
 const POINTS = 150; // five minutes
 const CLIENTS = 20;
 const OPERATIONS = 20;
-const SLOW = 50;
 
 const history = { read: [], write: [], data: [], meta: [] };
 let before = null;
@@ -25,11 +24,30 @@ function scaled(value, step, units) {
 const bytes = (value) => scaled(value, 1024, ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]);
 const count = (value) => scaled(value, 1000, ["", "k", "M", "G"]).trim();
 const time = (us) => scaled(us, 1000, ["µs", "ms", "s"]);
+const counted = (many, one) => `${many} ${one}${many === 1 ? "" : "s"}`;
+const span = (seconds) => (seconds < 60 ? `${Math.ceil(seconds)} s`
+  : seconds < 3600 ? `${Math.ceil(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`);
 
 function cell(text, kind) {
   const made = document.createElement("td");
   made.textContent = text;
   if (kind) made.className = kind;
+  return made;
+}
+
+function item(text, kind) {
+  const made = document.createElement("li");
+  made.textContent = text;
+  if (kind) made.className = kind;
+  return made;
+}
+
+// How full something is, in words and as a bar.
+function share(text, value, max) {
+  const made = cell("", "number share");
+  const meter = document.createElement("meter");
+  Object.assign(meter, { min: 0, max, high: max * 0.9, value });
+  made.append(`${text} `, meter);
   return made;
 }
 
@@ -61,7 +79,7 @@ function fill(table, headings, rows, nothing) {
 function rates(now, old, seconds) {
   const isNew = !old || old.count > now.count;
   const rate = (key) => ((now[key] ?? 0) - (isNew ? 0 : old[key] ?? 0)) / seconds;
-  return { requests: rate("count"), bytes: rate("bytes") };
+  return { requests: rate("count"), bytes: rate("bytes"), read: rate("bytes_read"), written: rate("bytes_written") };
 }
 
 // Every line of every node: its kind, part and name, its values, and its rates once there are two answers.
@@ -119,15 +137,9 @@ function charts(all) {
 
 function nodes(state) {
   const rows = state.nodes.map((node) => {
-    const space = cell("", "number");
-    if (node.bytes_total) {
-      const free = node.bytes_free ?? 0;
-      const meter = document.createElement("meter");
-      Object.assign(meter, { min: 0, max: node.bytes_total, high: node.bytes_total * 0.9, value: node.bytes_total - free });
-      space.append(`${bytes(free)} free of ${bytes(node.bytes_total)} `, meter);
-    } else {
-      space.textContent = "–";
-    }
+    const free = node.bytes_free ?? 0;
+    const space = node.bytes_total
+      ? share(`${bytes(free)} free of ${bytes(node.bytes_total)}`, node.bytes_total - free, node.bytes_total) : cell("–", "number");
     const metadata = node.metadata_bytes_max
       ? `${bytes(node.metadata_bytes_used)} of ${bytes(node.metadata_bytes_max)}` : "–";
     return [
@@ -146,6 +158,75 @@ function nodes(state) {
     ? `${servers(state.nodes.length)}, all up`
     : `${down.length} of ${servers(state.nodes.length)} not up: ${down.map((node) => node.node).join(", ")}`;
   summary.className = down.length === 0 ? "" : "bad";
+}
+
+function places(state, kept) {
+  const rows = (state.places ?? []).map((place) => [
+    cell(place.server, "name"), cell(place.serving ? "serving" : "away", place.serving ? "good" : "bad"),
+    cell(place.new_files ? "yes" : `no: ${place.reasons.join(", ")}`, place.new_files ? "" : "bad"),
+    place.bytes_total
+      ? share(`${bytes(place.bytes_used)} used of ${bytes(place.bytes_total)}`, place.bytes_used, place.bytes_total) : cell("–", "number"),
+  ]);
+  fill(byId("places"), [["I/O server"], ["State"], ["New files"], ["Disk", "number"]],
+    rows, kept ?? "the metadata server does not answer");
+}
+
+function moving(name, work) {
+  const made = item("");
+  const total = Math.max(work.bytes_total, work.bytes);
+  const left = work.bytes > 0 && work.seconds > 0 ? ((total - work.bytes) * work.seconds) / work.bytes : null;
+  const bar = document.createElement("progress");
+  bar.max = 1;
+  if (total > 0) bar.value = work.bytes / total;
+  const words = work.bytes_total > 0 ? `${bytes(work.bytes)} of ${bytes(total)}` : bytes(work.bytes);
+  const estimate = work.bytes_total > 0 && left !== null ? `, about ${span(left)} left` : "";
+  made.textContent = `covey server ${name}: ${words} copied in ${span(work.seconds)}${estimate} `;
+  made.append(bar);
+  return made;
+}
+
+function checked(check) {
+  if (!check) return item("no covey fsck since the metadata server started", "empty");
+  const unasked = check.unasked > 0 ? `; ${counted(check.unasked, "I/O server")} could not be asked` : "";
+  const found = check.found === 0 ? "nothing found"
+    : check.left === 0 ? `${counted(check.found, "finding")}, all repaired`
+      : `${counted(check.found, "finding")}, ${check.left} not repaired: covey fsck lists them`;
+  return item(`covey fsck at ${check.at}: ${found}${unasked}`, check.left > 0 || check.unasked > 0 ? "bad" : "");
+}
+
+function works(state, kept) {
+  const items = [];
+  for (const node of state.nodes.filter((node) => node.stats)) {
+    for (const [line, values] of Object.entries(node.stats)) {
+      if (line.startsWith("moving ")) items.push(moving(line.slice("moving ".length), values));
+    }
+    const lost = node.stats["data.objects_lost"]?.value ?? 0;
+    if (lost > 0) {
+      items.push(item(`${node.node}: ${counted(lost, "object")} lost with its disk: covey files --on ${node.node} --lost lists the files`, "bad"));
+    }
+  }
+  const meta = state.nodes.find((node) => node.stats && node.roles.includes("meta"));
+  if (meta) items.push(checked(meta.stats.checked));
+  byId("works").replaceChildren(...(items.length > 0 ? items : [item(kept ?? "the metadata server does not answer", "empty")]));
+}
+
+// Connections of a user on a host in a job, together at each part of each server.
+function together(all) {
+  const groups = new Map();
+  for (const line of all.filter((line) => line.kind === "client")) {
+    const key = JSON.stringify([line.values.client, line.values.job, line.node, line.part]);
+    const group = groups.get(key);
+    if (!group) {
+      groups.set(key, { ...line, values: { ...line.values }, rate: line.rate && { ...line.rate } });
+      continue;
+    }
+    for (const key of ["count", "bytes"]) group.values[key] = (group.values[key] ?? 0) + (line.values[key] ?? 0);
+    if (line.rate) {
+      group.rate ??= { requests: 0, bytes: 0, read: 0, written: 0 };
+      for (const key of Object.keys(line.rate)) group.rate[key] += line.rate[key];
+    }
+  }
+  return [...groups.values()];
 }
 
 function busiest(all, kind, most) {
@@ -167,11 +248,14 @@ function tables(all, kept) {
     rate(line, (rate) => rate.requests, (value) => `${count(value)}/s`),
     rate(line, (rate) => rate.bytes, (value) => `${bytes(value)}/s`),
   ];
-  const clients = busiest(all, "client", CLIENTS).map((line) => [
-    cell(line.name, "name"), cell(`${line.node} ${line.part}`), ...shared(line),
+  const data = (line, of) => (line.part === "data" ? rate(line, of, (value) => `${bytes(value)}/s`) : cell("–", "number"));
+  const clients = busiest(together(all), "client", CLIENTS).map((line) => [
+    cell(line.values.client, "name"), cell(line.values.job || "–", "name"), cell(`${line.node} ${line.part}`, "short"),
+    data(line, (rate) => rate.read), data(line, (rate) => rate.written),
+    rate(line, (rate) => rate.requests, (value) => `${count(value)}/s`),
     cell(count(line.values.count), "number"), cell(bytes(line.values.bytes ?? 0), "number"),
   ]);
-  fill(byId("clients"), [["Client"], ["At"], ["Requests", "number"], ["Traffic", "number"], ["Requests in all", "number"], ["Bytes in all", "number"]],
+  fill(byId("clients"), [["Client"], ["Job"], ["At"], ["Reads", "number"], ["Writes", "number"], ["Requests", "number"], ["Requests in all", "number"], ["Bytes in all", "number"]],
     clients, kept ?? "no client is connected");
   const operations = busiest(all, "op", OPERATIONS).map((line) => [
     cell(`${line.part}.${line.name}`), cell(line.node), ...shared(line),
@@ -183,19 +267,9 @@ function tables(all, kept) {
 }
 
 function slow(state, kept) {
-  const items = state.nodes.flatMap((node) => (node.slow ?? []).map((line) => `${node.node}: ${line}`));
-  const list = byId("slow");
-  list.replaceChildren(...items.slice(0, SLOW).map((text) => {
-    const item = document.createElement("li");
-    item.textContent = text;
-    return item;
-  }));
-  if (items.length === 0) {
-    const item = document.createElement("li");
-    item.className = "empty";
-    item.textContent = kept ?? "none took longer than a second";
-    list.append(item);
-  }
+  const items = (state.slow ?? []).map((one) => item(`${one.at} ${one.node}: ${one.what}`));
+  const nothing = () => item(kept ?? (state.slow ? "no request was slow" : "no server answers"), "empty");
+  byId("slow").replaceChildren(...(items.length > 0 ? items : [nothing()]));
 }
 
 function show(state) {
@@ -204,6 +278,8 @@ function show(state) {
   charts(all);
   nodes(state);
   const kept = keptFromUs(state);
+  works(state, kept);
+  places(state, kept);
   tables(all, kept);
   slow(state, kept);
   before = state;

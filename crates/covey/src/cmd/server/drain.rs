@@ -1,6 +1,7 @@
 //! `covey server drain`: what lies on an I/O server goes to the others.
 
 use super::moving::{Done, Leaving, PASSES, PAUSE, Rate, open_servers};
+use super::reporter::Reporter;
 use super::{Door, index, places, set_door};
 use crate::cmd::{Context, path::text};
 use crate::error::{Cannot, Error, Result};
@@ -26,6 +27,7 @@ pub async fn drain(fs: &Fs, node: &str, rate: Rate, context: &Context) -> Result
     let bar = context
         .output
         .progress(Some(left.iter().fold(0, |sum, one| one.inode.size.saturating_add(sum))));
+    let reporter = Reporter::begin(context.config()?, format!("drain {node}"), &bar);
     let mut done = Done::begin(rate);
     for pass in 0..PASSES {
         if left.is_empty() {
@@ -47,6 +49,7 @@ pub async fn drain(fs: &Fs, node: &str, rate: Rate, context: &Context) -> Result
         done.move_all(fs, files, choose, &bar).await;
         left = laid_out_on(fs, server).await.cannot(cannot)?;
     }
+    drop(reporter);
     bar.finish_and_clear();
     tell(node, &done, &left, context)
 }

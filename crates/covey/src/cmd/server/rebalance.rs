@@ -1,11 +1,12 @@
 //! `covey server rebalance`: every I/O server holds its share of the bytes.
 
 use super::moving::{Done, Leaving, PASSES, PAUSE, Rate, open_servers};
+use super::reporter::Reporter;
 use super::{Place, places};
 use crate::cmd::Context;
 use crate::config::size;
 use crate::error::{Cannot, Error, Result};
-use crate::output::counted;
+use crate::output::{counted, knows_total};
 use covey_stripe::check::{bytes_on, laid_out};
 use covey_stripe::client::Fs;
 use covey_stripe::ops::{Id, Inode, Striping};
@@ -60,6 +61,10 @@ impl Laid {
         self.parts.iter().find(|(at, _)| *at == server).map(|(_, bytes)| *bytes)
     }
 
+    fn bytes(&self) -> u64 {
+        self.parts.iter().map(|(_, bytes)| bytes).fold(0, |sum, bytes| sum.saturating_add(*bytes))
+    }
+
     fn largest(&self) -> u64 {
         self.parts.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0)
     }
@@ -76,6 +81,7 @@ struct Step {
 pub async fn rebalance(fs: &Fs, rate: Rate, context: &Context) -> Result<()> {
     let cannot = || "rebalance the I/O servers";
     let bar = context.output.progress(None);
+    let reporter = Reporter::begin(context.config()?, "rebalance".into(), &bar);
     let mut done = Done::begin(rate);
     let (mut before, mut unknown) = (None, 0);
     let (places, loads) = loop {
@@ -101,6 +107,7 @@ pub async fn rebalance(fs: &Fs, rate: Rate, context: &Context) -> Result<()> {
         let loads = loads(&files, &open, &places);
         let pass = before.get_or_insert_with(|| (loads.clone(), 0));
         pass.1 += 1;
+        let sizes: HashMap<Id, u64> = files.iter().map(|file| (file.id, file.bytes())).collect();
         let steps = plan(files, loads.clone());
         if steps.is_empty() || pass.1 > PASSES {
             break (places, loads);
@@ -108,10 +115,14 @@ pub async fn rebalance(fs: &Fs, rate: Rate, context: &Context) -> Result<()> {
         if pass.1 > 1 {
             tokio::time::sleep(PAUSE).await;
         }
+        let total = steps.keys().map(|id| sizes[id]).fold(done.bytes, u64::saturating_add);
+        bar.set_length(total);
+        knows_total(&bar);
         let leaving = steps.keys().map(|&id| Leaving { id, name: format!("file {id}") }).collect();
         let choose = |id, striping: &Striping| replaced(striping, *steps.get(&id)?);
         done.move_all(fs, leaving, choose, &bar).await;
     };
+    drop(reporter);
     bar.finish_and_clear();
     let before = before.map_or_else(Vec::new, |(loads, _)| loads);
     tell(&done, &places, (&before, &loads), context)
