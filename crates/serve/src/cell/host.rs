@@ -408,7 +408,7 @@ fn wait_for_copy(rounds: u32) -> Pause {
     match rounds {
         0..1000 => std::hint::spin_loop(),
         1000..1200 => std::thread::yield_now(),
-        1200..3200 => {
+        1200..2200 => {
             return Pause::Passes(Box::pin(tokio::time::sleep(Duration::from_millis(1))));
         }
         _ => return Pause::Over,
