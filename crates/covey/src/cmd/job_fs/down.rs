@@ -103,16 +103,12 @@ fn nothing(wish: &Wish, job: &str, context: &Context) -> Result<()> {
         .hint("--dir DIR, or TMPDIR, must be as they were for `covey up --job`"))
 }
 
-/// What lies elsewhere: the directories that were made for mounts, and the key where this was the first node.
+/// What lies elsewhere: the directories that were made for mounts, and the key where that is this node's to remove.
 fn remove_traces(record: &Record) {
     for made in record.made_for_mounts.iter().rev() {
         let _ = std::fs::remove_dir(made);
     }
-    if let Some(shared) =
-        record.shared_key.as_ref().filter(|_| record.nodes.first() == Some(&record.node))
-    {
-        let _ = std::fs::remove_file(shared);
-    }
+    let _ = record.shared_key.as_ref().map(std::fs::remove_file);
 }
 
 /// Results that are only here are not removed unasked. What the first node knows of them counts on every node.

@@ -1,7 +1,7 @@
 //! How the same key reaches every node of a job: by a file, never on a command line.
 //!
 //! Without --key-file it is one in the user's home, which nodes of a job share. Whichever node comes first makes it, and
-//! the first node of the list removes it when all have taken their copies.
+//! the first node of the list removes it when all have taken their copies; `covey down` where that never came.
 
 use crate::cmd::keygen::write_new;
 use crate::config::random_hex;

@@ -54,7 +54,7 @@ pub struct Record {
     pub node: String,
     /// All nodes, the first one with the metadata.
     pub nodes: Vec<String>,
-    /// The key's file that all nodes see, where we made it.
+    /// The key's file that all nodes see, where it is this node's to remove.
     pub shared_key: Option<PathBuf>,
     /// Directories that were made for mounts.
     pub made_for_mounts: Vec<PathBuf>,

@@ -205,7 +205,10 @@ async fn format(wish: &Wish, plan: &Plan, dir: &JobDir) -> Result<Config> {
         Some(file) => key::take(file, &own)?,
         None => {
             let shared = key::shared_file(&plan.job, &plan.cluster_id())?;
-            if let Some(record) = dir.record() {
+            // The first node removes it, and whichever makes it: the first may never have come so far.
+            if let Some(record) = dir.record()
+                && (plan.is_first() || !shared.exists())
+            {
                 dir.set_record(&Record { shared_key: Some(shared.clone()), ..record })?;
             }
             key::make_shared(&shared)?;
