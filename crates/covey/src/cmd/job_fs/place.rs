@@ -32,7 +32,7 @@ const END_WAIT: Duration = Duration::from_secs(5);
 const RECORD: &str = "job.json";
 const LOCK: &str = "lock";
 /// What is removed last, in this order.
-const LAST: [&str; 3] = [super::down::STAGED_OUT, RECORD, LOCK];
+const LAST: [&str; 3] = [RECORD, super::down::STAGED_OUT, LOCK];
 
 /// A job's directory, as a cluster that `covey up` keeps.
 #[derive(Clone, Debug)]
