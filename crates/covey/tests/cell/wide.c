@@ -2,7 +2,7 @@
 #include "covey_cell.h"
 
 #ifdef THREADS
-static __thread char of_threads[1 << 20];
+static __thread volatile char of_threads[1 << 20];
 #endif
 
 static void
