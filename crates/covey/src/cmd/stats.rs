@@ -80,7 +80,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     names.iter().try_for_each(|name| config.node(name).map(drop))?;
     if let Some(command) = &args.set {
         let set = async |name: &str| reach::write_ctl(&config, name, command).await;
-        let set = gather::each(&names, set).await;
+        let set = gather::each(super::ping::LIMIT, &names, set).await;
         return failure(&set.missing, |names| format!("set {command:?} at {names}"))
             .map_err(|error| hint_at_commands(error, &set.missing));
     }

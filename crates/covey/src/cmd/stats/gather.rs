@@ -8,6 +8,7 @@ use crate::error::{Cannot, Error, Result};
 use covey_cluster::reach;
 use covey_ninep::tree::Errno;
 use futures_util::future::join_all;
+use std::time::Duration;
 
 /// What the nodes have answered, in the order in which they were named.
 pub struct Answers<T> {
@@ -46,15 +47,19 @@ impl<T> Answers<T> {
 
 /// Reads a file of each node.
 pub async fn read(config: &Config, names: &[String], file: &str) -> Answers<String> {
-    each(names, async |name| reach::read_of(config, name, file).await).await
+    each(ping::LIMIT, names, async |name| reach::read_of(config, name, file).await).await
 }
 
-/// Asks each node, for at most [`ping::LIMIT`].
-pub async fn each<T>(names: &[String], ask: impl AsyncFn(&str) -> Result<T>) -> Answers<T> {
+/// Asks each node, for at most this time.
+pub async fn each<T>(
+    limit: Duration,
+    names: &[String],
+    ask: impl AsyncFn(&str) -> Result<T>,
+) -> Answers<T> {
     let ask = &ask;
     let asked = names.iter().map(|name| async move {
-        let answer = tokio::time::timeout(ping::LIMIT, ask(name)).await;
-        (name.clone(), answer.unwrap_or_else(|_| Err(too_late())))
+        let answer = tokio::time::timeout(limit, ask(name)).await;
+        (name.clone(), answer.unwrap_or_else(|_| Err(too_late(limit))))
     });
     let mut answers = Answers { shown: Vec::new(), missing: Vec::new() };
     for (node, answer) in join_all(asked).await {
@@ -66,8 +71,8 @@ pub async fn each<T>(names: &[String], ask: impl AsyncFn(&str) -> Result<T>) -> 
     answers
 }
 
-fn too_late() -> Error {
-    let what = format!("no answer within {} s", ping::LIMIT.as_secs());
+fn too_late(limit: Duration) -> Error {
+    let what = format!("no answer within {} s", limit.as_secs());
     Errno::because(Errno::ETIMEDOUT, what).into()
 }
 
@@ -119,7 +124,7 @@ mod tests {
         let what = |names: &str| format!("read /stats of {names}");
         let failed = |all: &[Missing]| failure(all, what).expect_err("somebody is missing");
         assert!(failure(&[], what).is_ok());
-        let error = failed(&[missing("io1", Errno::ECONNREFUSED), missing("io2", Errno::EIO)]);
+        let error = failed(&[missing("io1", Errno::ENOENT), missing("io2", Errno::EIO)]);
         let begin = "cannot read /stats of io1, io2: io1: ";
         assert!(error.message.starts_with(begin), "{}", error.message);
         assert!(error.message.contains("; io2: "), "{}", error.message);
@@ -140,16 +145,16 @@ mod tests {
         assert_eq!(in_words(&two).unwrap(), "io1, io2 do not answer and are not shown");
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn one_that_never_answers_hides_nobody() {
         let names = ["io1", "io2", "io3"].map(String::from);
-        let answers = each(&names, async |name| match name {
+        let answers = each(Duration::ZERO, &names, async |name| match name {
             "io2" => std::future::pending().await,
             name => Ok(name.len()),
         });
         let answers = answers.await;
         assert_eq!(answers.shown, [("io1".into(), 3), ("io3".into(), 3)]);
         assert_eq!(answers.missing_names(), ["io2"]);
-        assert!(answers.missing[0].error.message.contains("no answer within 3 s"));
+        assert!(answers.missing[0].error.message.contains("no answer within 0 s"));
     }
 }
