@@ -257,7 +257,8 @@ fn finish(site: &Site, job: &str, up: &[&str], down: &[&str]) {
         all_ok(&site.on_all(up));
         all_ok(&site.on_all(down));
     } else if site.dir(job, "n1").join("staged-out").exists() {
-        assert!(site.on_all(down)[0].ok);
+        let done = site.on_all(down);
+        assert!(done[0].ok, "{}", done[0]);
         all_ok(&site.on_all(&["down", "--job", job, "--discard"]));
     } else if site.dir(job, "n1").join("covey.toml").exists() {
         // It was killed before it began.
@@ -273,6 +274,22 @@ fn kill_server(site: &Site, job: &str, node: &str) {
     let pid = text.split(' ').next().unwrap();
     let inside = site.lab.exec(node, &["kill", "-9", pid]);
     assert_eq!(inside, "");
+}
+
+#[test]
+fn a_down_that_was_killed_while_it_removed_is_done_again() {
+    let Some(site) = Site::new("again") else { return };
+    let (out, place) = (site.path("results/out"), site.dir("7", "n1"));
+    all_ok(&[site.on("n1", &["up", "--job", "7", "--nodes", "n1"])]);
+    all_ok(&[site.on("n1", &["down", "--job", "7", "--keep"])]);
+    // As far as it had come after a good end.
+    fs::write(place.join("staged-out"), format!("\"/out\" {out:?}\n")).unwrap();
+    fs::remove_file(place.join("covey.toml")).unwrap();
+    let down = |spec: &str| site.on("n1", &["down", "--job", "7", "--stage-out", spec]);
+    down("/other:results/other").says(&["never was up here"]);
+    let again = down(&format!("/out:{}", out.display()));
+    assert!(again.ok && again.stderr.contains("staged out before"), "{again}");
+    site.nothing_is_left();
 }
 
 #[test]

@@ -174,14 +174,20 @@ fn unsaved(dir: &JobDir, job: &str) -> Error {
 async fn stage_out(wish: &Wish, dir: &JobDir, context: &Context) -> Result<()> {
     let specs = wish.stage_out.iter().map(Spec::settled_out).collect::<Result<Vec<_>>>()?;
     let wanted: Vec<u8> = specs.iter().flat_map(Spec::line).collect();
+    let was_staged_out = dir.read(STAGED_OUT).as_deref() == Some(&wanted);
     let Some(record) = dir.record().filter(|_| dir.cluster.exists()) else {
+        // A command that was killed while it removed this, which begins after a good end.
+        if was_staged_out {
+            context.output.say("all was staged out before");
+            return Ok(());
+        }
         return Err(Error::work("cannot stage out: the job's file system never was up here")
             .hint("`covey down --job` without --stage-out removes what there is of it"));
     };
     let config = load(&dir.cluster.config_file())?;
     // Other nodes have seen the good end and may be gone: what was begun goes on. While all servers run, programs may
     // have written more since, and copying again does no harm.
-    if dir.read(STAGED_OUT).as_deref() == Some(&wanted) && !all_stay(&config, &record).await {
+    if was_staged_out && !all_stay(&config, &record).await {
         context.output.say("all was staged out before");
         return Ok(());
     }

@@ -11,6 +11,7 @@
 //!     the rest      as of any cluster that `covey up` keeps
 //! ```
 
+use super::down::STAGED_OUT;
 use super::plan::Plan;
 use super::trust::{check_parent, own_uid, user};
 use super::which::{self, Which, host};
@@ -31,6 +32,8 @@ const END_WAIT: Duration = Duration::from_secs(5);
 
 const RECORD: &str = "job.json";
 const LOCK: &str = "lock";
+/// What is removed last, in this order.
+const LAST: [&str; 3] = [RECORD, STAGED_OUT, LOCK];
 
 /// A job's directory, as a cluster that `covey up` keeps.
 #[derive(Clone, Debug)]
@@ -273,13 +276,14 @@ impl JobDir {
         Ok(())
     }
 
-    /// Removes everything, the record last, so that an end in the middle is gone on with.
+    /// Removes everything, so that an end in the middle is gone on with: the record, and the word that all was staged out, go
+    /// last. Without the latter the command would look for results in the rest of the store.
     pub fn remove(&self, _lock: &Lock) -> Result<()> {
         self.nothing_mounted()?;
         let remove = || -> std::io::Result<()> {
             for entry in fs::read_dir(self.path())? {
                 let entry = entry?;
-                if entry.file_name() == RECORD || entry.file_name() == LOCK {
+                if LAST.iter().any(|name| entry.file_name() == *name) {
                     continue;
                 }
                 if entry.file_type()?.is_dir() {
@@ -288,7 +292,7 @@ impl JobDir {
                     fs::remove_file(entry.path())?;
                 }
             }
-            for name in [RECORD, LOCK] {
+            for name in LAST {
                 match fs::remove_file(self.path().join(name)) {
                     Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                     _ => {}
