@@ -187,13 +187,13 @@ pub fn unread(error: Error, name: &str, file: &str) -> Error {
 
 /// 9P2000.L carries no reason.
 fn hint_at_commands(error: Error, missing: &[Missing]) -> Error {
-    match missing.iter().any(|one| one.error.code() == Some(Errno::EINVAL)) {
-        true => error.hint(
+    if missing.iter().any(|one| one.error.code() == Some(Errno::EINVAL)) {
+        return error.hint(
             "the commands are `slow MILLISECONDS`, `slow off`, `reset`, and for the metadata \
              server `copy`",
-        ),
-        false => error,
+        );
     }
+    error
 }
 
 fn hint_at_owner(told: Error, code: Option<u32>) -> Error {

@@ -33,10 +33,10 @@ impl<T> Answers<T> {
 
     /// Fails where no node at all has answered: there is nothing to show.
     pub fn any(self, what: impl Fn(&str) -> String) -> Result<Answers<T>> {
-        match self.shown.is_empty() {
-            true => Err(failure(&self.missing, what).expect_err("somebody was asked")),
-            false => Ok(self),
+        if self.shown.is_empty() {
+            failure(&self.missing, what)?;
         }
+        Ok(self)
     }
 
     /// The names of the nodes that are not shown.
