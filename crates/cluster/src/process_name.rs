@@ -27,7 +27,8 @@ fn name_in(users: &str, uid: u32) -> Option<&str> {
     users.lines().find_map(|line| {
         let mut fields = line.split(':');
         let (name, number) = (fields.next()?, fields.nth(1)?);
-        (!name.is_empty() && number.parse() == Ok(uid)).then_some(name)
+        let is_line = !name.is_empty() && !name.starts_with('#');
+        (is_line && number.parse() == Ok(uid)).then_some(name)
     })
 }
 
