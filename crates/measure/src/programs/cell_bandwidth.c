@@ -124,7 +124,14 @@ pause_briefly(void)
 #endif
 }
 
-/* Waits until all workers are here, or one does not come for 20 s. */
+/* Nobody waits for this worker any more, nor for any other. */
+static void
+leave(void)
+{
+    __atomic_add_fetch(met, 1ull << 40, __ATOMIC_SEQ_CST);
+}
+
+/* Waits until all workers are here, or one has left or does not come for 20 s. */
 static void
 meet(void)
 {
@@ -137,7 +144,7 @@ meet(void)
         if (turn % 1000 == 0)
             sched_yield();
         if (turn % 100000 == 0 && nanoseconds() - begun > 20000000000ull)
-            return;
+            leave();
     }
 }
 
@@ -183,6 +190,8 @@ cormain(u64 worker, char **argv)
     direct = map(argv[1]);
     if (fd < 0 || direct == MAP_FAILED || met == MAP_FAILED || spc_pwrite(fd, zero, 16, bytes - 16) != 16) {
         spc_log("bandwidth failed\n");
+        if (met != MAP_FAILED)
+            leave();
         return;
     }
     /* All pages are there before anything is measured. */
@@ -192,6 +201,7 @@ cormain(u64 worker, char **argv)
     for (round = 0; atoi(argv[5]) && madvise(direct, bytes, MADV_COLLAPSE) != 0; round++)
         if (round == 100) {
             spc_log("huge pages failed\n");
+            leave();
             return;
         }
     by_coroutines(1);
