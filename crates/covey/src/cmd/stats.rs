@@ -13,7 +13,7 @@ use crate::error::{Cannot, Error, Result};
 use crate::output::{quote, write_out};
 use covey_cluster::reach;
 use covey_ninep::tree::Errno;
-use gather::{Answers, Missing, failure};
+use gather::{Answers, Missing, failure, names_of};
 use rustix::fs::getxattr;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -226,7 +226,7 @@ async fn tell_slow(read: &Answers<String>, context: &Context) -> Result<()> {
         (name.clone(), text.lines().map(shown).collect::<Value>())
     };
     let mut value: Map<String, Value> = read.shown.iter().map(of_node).collect();
-    value.insert(MISSING.into(), json!(read.missing_names()));
+    value.insert(MISSING.into(), json!(names_of(&read.missing)));
     context.output.result(&value, |out| {
         use std::io::Write;
         for (name, text) in &read.shown {
@@ -252,8 +252,7 @@ fn tell(shown: &[(String, Lines)], missing: Option<&[Missing]>, context: &Contex
         let mut value: Map<String, Value> =
             shown.iter().map(|(name, lines)| (name.clone(), json!(lines))).collect();
         if let Some(missing) = missing {
-            let names: Vec<&str> = missing.iter().map(|one| one.node.as_str()).collect();
-            value.insert(MISSING.into(), json!(names));
+            value.insert(MISSING.into(), json!(names_of(missing)));
         }
         return context.output.one_of_many(&value, |_| Ok(()));
     }

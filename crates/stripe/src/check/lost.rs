@@ -4,7 +4,7 @@ use super::{Access, Check, Result, odd};
 use crate::distribution::{self, Distribution};
 use crate::objects::{DataOp, DataReply};
 use crate::ops::check::{Class, Finding, Page, table};
-use crate::ops::{Id, Inode, Op, ROOT, Reply};
+use crate::ops::{DirEntry, Id, Inode, Op, ROOT, Reply};
 use covey_ninep::tree::Errno;
 use covey_wire::{List, Name};
 use std::collections::{BTreeMap, BTreeSet};
@@ -160,37 +160,45 @@ pub async fn paths<A: Access>(
     let mut seen = BTreeSet::from([ROOT]);
     let mut left = if wanted.is_empty() { Vec::new() } else { vec![(ROOT, Path::new())] };
     while let Some((dir, path)) = left.pop() {
-        let mut cookie = 0;
-        loop {
-            let (limit, bytes_max) = (u64::MAX, PAGE_BYTES);
-            let list = Op::Readdir { id: dir, cookie, limit, bytes_max, plus: false };
-            let (entries, end) = match access.ask(list).await {
-                Ok(Reply::Entries { entries, end, .. }) => (entries.0, end),
-                Ok(_) => return Err(odd("Readdir")),
-                // Removed since, or a name that leads nowhere.
-                Err(error) if matches!(error.code(), Errno::ENOENT | Errno::ENOTDIR) => break,
-                Err(error) => return Err(error),
-            };
-            cookie = entries.last().map_or(cookie, |entry| entry.cookie);
-            let is_over = end || entries.is_empty();
-            for entry in entries {
-                if matches!(entry.name.as_bytes(), b"." | b"..") {
-                    continue;
-                }
-                let below = [&path[..], b"/", entry.name.as_bytes()].concat();
-                if wanted.contains(&entry.id) {
-                    found.entry(entry.id).or_default().push(below.clone());
-                }
-                if entry.kind == KIND_DIRECTORY && seen.insert(entry.id) {
-                    left.push((entry.id, below));
-                }
+        each_name(access, dir, |entry| {
+            let below = [&path[..], b"/", entry.name.as_bytes()].concat();
+            if wanted.contains(&entry.id) {
+                found.entry(entry.id).or_default().push(below.clone());
             }
-            if is_over {
-                break;
+            if entry.kind == KIND_DIRECTORY && seen.insert(entry.id) {
+                left.push((entry.id, below));
             }
-        }
+        })
+        .await?;
     }
     Ok(found)
+}
+
+/// Shows `visit` what the names in a directory lead to, but for `.` and `..`. One that is gone has none.
+pub async fn each_name<A: Access>(
+    access: &A,
+    dir: Id,
+    mut visit: impl FnMut(DirEntry),
+) -> Result<()> {
+    let mut cookie = 0;
+    loop {
+        let (limit, bytes_max) = (u64::MAX, PAGE_BYTES);
+        let list = Op::Readdir { id: dir, cookie, limit, bytes_max, plus: false };
+        let (entries, end) = match access.ask(list).await {
+            Ok(Reply::Entries { entries, end, .. }) => (entries.0, end),
+            Ok(_) => return Err(odd("Readdir")),
+            // Removed since, or a name that leads nowhere.
+            Err(error) if matches!(error.code(), Errno::ENOENT | Errno::ENOTDIR) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        cookie = entries.last().map_or(cookie, |entry| entry.cookie);
+        let is_over = end || entries.is_empty();
+        let is_own = |entry: &DirEntry| matches!(entry.name.as_bytes(), b"." | b"..");
+        entries.into_iter().filter(|entry| !is_own(entry)).for_each(&mut visit);
+        if is_over {
+            return Ok(());
+        }
+    }
 }
 
 impl<A: Access> Check<'_, A> {
@@ -213,4 +221,4 @@ const PAGE_ROWS: u32 = 2048;
 /// Bytes of entries asked for at once.
 const PAGE_BYTES: u32 = 128 << 10;
 /// S_IFDIR shifted right by 12.
-const KIND_DIRECTORY: u8 = 4;
+pub const KIND_DIRECTORY: u8 = 4;

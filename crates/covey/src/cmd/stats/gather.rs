@@ -38,11 +38,11 @@ impl<T> Answers<T> {
         }
         Ok(self)
     }
+}
 
-    /// The names of the nodes that are not shown.
-    pub fn missing_names(&self) -> Vec<&str> {
-        self.missing.iter().map(|one| one.node.as_str()).collect()
-    }
+/// The names of nodes that gave no answer.
+pub fn names_of(missing: &[Missing]) -> Vec<&str> {
+    missing.iter().map(|one| one.node.as_str()).collect()
 }
 
 /// Reads a file of each node.
@@ -81,7 +81,7 @@ pub fn failure(missing: &[Missing], what: impl Fn(&str) -> String) -> Result<()>
     let Some(first) = missing.first() else { return Ok(()) };
     let (code, kind) = (first.error.code(), first.error.kind);
     let is_same = |one: &Missing| one.error.message == first.error.message;
-    let names: Vec<&str> = missing.iter().map(|one| one.node.as_str()).collect();
+    let names = names_of(missing);
     let error = if missing.iter().all(is_same) {
         let told = Err::<(), _>(first.error.clone()).cannot(|| what(&names.join(", ")));
         told.expect_err("it was an error")
@@ -103,7 +103,7 @@ pub fn failure(missing: &[Missing], what: impl Fn(&str) -> String) -> Result<()>
 
 /// Who is missing, in words: `io2 does not answer and is not shown`. None when nobody is.
 pub fn in_words(missing: &[Missing]) -> Option<String> {
-    let names: Vec<&str> = missing.iter().map(|one| one.node.as_str()).collect();
+    let names = names_of(missing);
     match names[..] {
         [] => None,
         [one] => Some(format!("{one} does not answer and is not shown")),
@@ -154,7 +154,7 @@ mod tests {
         });
         let answers = answers.await;
         assert_eq!(answers.shown, [("io1".into(), 3), ("io3".into(), 3)]);
-        assert_eq!(answers.missing_names(), ["io2"]);
+        assert_eq!(names_of(&answers.missing), ["io2"]);
         assert!(answers.missing[0].error.message.contains("no answer within 0 s"));
     }
 }

@@ -2,16 +2,14 @@
 //! directories, which ends when all are found or its time is over: then the number stays.
 
 use crate::cmd::{Context, Session};
-use covey_stripe::check::Access;
-use covey_stripe::ops::{Id, Op, ROOT, Reply};
+use covey_stripe::check::{KIND_DIRECTORY, each_name};
+use covey_stripe::ops::{Id, ROOT};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 /// How long is looked for paths.
 const LIMIT: Duration = Duration::from_secs(3);
-/// Entries of a directory that are asked for at a time, by their bytes.
-const PAGE_BYTES: u32 = 256 << 10;
 
 /// One path for each of these files, as far as they were found in time.
 pub async fn find(context: &Context, mut wanted: BTreeSet<Id>) -> BTreeMap<Id, Vec<u8>> {
@@ -37,34 +35,17 @@ async fn walk(session: &Session, mut wanted: BTreeSet<Id>, found: &mut BTreeMap<
     while !wanted.is_empty()
         && let Some((dir, path)) = left.pop_front()
     {
-        let mut cookie = 0;
-        loop {
-            let (limit, bytes_max) = (u64::MAX, PAGE_BYTES);
-            let list = Op::Readdir { id: dir, cookie, limit, bytes_max, plus: false };
-            // It may be gone since.
-            let Ok(Reply::Entries { entries, end, .. }) = Access::ask(&session.fs, list).await
-            else {
-                break;
-            };
-            let entries = entries.0;
-            cookie = entries.last().map_or(cookie, |entry| entry.cookie);
-            let is_over = end || entries.is_empty();
-            for entry in entries {
-                if matches!(entry.name.as_bytes(), b"." | b"..") {
-                    continue;
-                }
-                let below = [&path[..], b"/", entry.name.as_bytes()].concat();
-                if wanted.remove(&entry.id) {
-                    found.insert(entry.id, below.clone());
-                }
-                if entry.kind == KIND_DIRECTORY && seen.insert(entry.id) {
-                    left.push_back((entry.id, below));
-                }
+        // What cannot be listed is passed over.
+        let _ = each_name(&session.fs, dir, |entry| {
+            let below = [&path[..], b"/", entry.name.as_bytes()].concat();
+            if wanted.remove(&entry.id) {
+                found.insert(entry.id, below.clone());
             }
-            if is_over {
-                break;
+            if entry.kind == KIND_DIRECTORY && seen.insert(entry.id) {
+                left.push_back((entry.id, below));
             }
-        }
+        })
+        .await;
     }
 }
 
@@ -97,7 +78,6 @@ pub fn with_path(line: &str, begin: usize, path: &[u8]) -> String {
 const WORD: &str = " file ";
 /// Of a file's number.
 const DIGITS: usize = 16;
-const KIND_DIRECTORY: u8 = 4;
 
 #[cfg(test)]
 mod tests {
