@@ -65,18 +65,16 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
 /// out, because a name leads nowhere yet, is no reason to refuse it. Every machine has a place for a socket
 /// in the file system: it says nothing beside an address of the network.
 fn lives_here(node: &Node) -> bool {
-    let mut of_network = node.listen.iter().filter_map(|address| match address {
+    let of_network = node.listen.iter().filter_map(|address| match address {
         Address::Tcp { host, .. } => Some(host),
         _ => None,
     });
+    let hosts: Vec<&String> = of_network.collect();
     let is_here = |host: &String| match (host.as_str(), 0).to_socket_addrs() {
         Ok(mut found) => found.any(is_own),
         Err(_) => true,
     };
-    match of_network.next() {
-        None => true,
-        Some(first) => is_here(first) || of_network.any(is_here),
-    }
+    hosts.is_empty() || hosts.into_iter().any(is_here)
 }
 
 /// The kernel lets nobody listen at an address that another machine has.
