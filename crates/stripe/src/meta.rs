@@ -156,6 +156,9 @@ pub struct Store<K: Kv> {
     counters: Counters,
     /// How often the machine has lost its power: see [`Store::opened_on`].
     losses: u64,
+    /// Epochs are skipped after a loss of power. Not while the log of a program is replayed that did not: what it gave
+    /// out is to be given again.
+    skips: bool,
     /// Why I/O servers get no new files, by index: see [`place`]. Those that are not in it get them.
     places: Vec<u8>,
     /// What users and groups own, as soon as one of them has a limit.
@@ -226,6 +229,7 @@ impl<K: Kv> Store<K> {
         keys::put_row(kv, &keys::inode(ROOT), &root(hint, now, owner))?;
         keys::put_row(kv, keys::COUNTERS, &counters)?;
         keys::put_row(kv, keys::BOOT, &0u64)?;
+        keys::put_row(kv, keys::SKIPS, &1u8)?;
         keys::put_row(kv, keys::SUPER, &superblock)
     }
 
@@ -240,6 +244,7 @@ impl<K: Kv> Store<K> {
         let boot: u64 = keys::row(&kv, keys::BOOT)?.ok_or_else(|| missing("boot is"))?;
         keys::put_row(&mut kv, keys::BOOT, &(boot + 1))?;
         let losses = keys::row(&kv, keys::LOSSES)?.unwrap_or(0);
+        let skips = keys::row::<u8>(&kv, keys::SKIPS)?.is_some();
         let quotas = owned::Quotas::load(&kv)?;
         let List(places) = keys::row(&kv, keys::PLACES)?.unwrap_or_default();
         let mut store = Store {
@@ -247,6 +252,7 @@ impl<K: Kv> Store<K> {
             superblock,
             counters,
             losses,
+            skips,
             places,
             quotas,
             boot: boot + 1,
@@ -322,14 +328,18 @@ impl<K: Kv> Store<K> {
 
     /// Says in which start of its machine the store was opened. After another one (`lost_power`)
     /// numbers are skipped that may have been given out and were lost: the files and clients that
-    /// they named may still be there. And every file is in doubt until it is cut: see
-    /// `Stored::losses`. To be called after the log was replayed and before a commit.
+    /// they named may still be there. And every file is in doubt until it is cut, in an epoch that cannot
+    /// have been given out either: see `Stored::losses`. To be called after the log was replayed and before a commit.
     pub fn opened_on(&mut self, machine: u64, lost_power: bool) -> Result<(), Errno> {
         if lost_power {
             self.counters.id_next += NUMBERS_SKIPPED;
             self.counters.session_next += NUMBERS_SKIPPED;
             self.losses += 1;
             keys::put_row(&mut self.kv, keys::LOSSES, &self.losses)?;
+        }
+        if !self.skips {
+            keys::put_row(&mut self.kv, keys::SKIPS, &1u8)?;
+            self.skips = true;
         }
         // A log that a failing disk has lost is a loss within one start of the machine, and clients are to
         // see another.

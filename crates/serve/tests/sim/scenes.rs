@@ -98,8 +98,8 @@ pub fn a_server_is_added_late() {
 
 /// One client writes within a size that another has told and nobody synced; then the metadata server loses
 /// its power, and the writer syncs. Whether the sync has told of a loss; the bytes are there where
-/// it has not.
-pub fn a_write_rests_on_a_lost_size(seed: u64) -> bool {
+/// it has not. With `appends` somebody else has the file cut anew before.
+pub fn a_write_rests_on_a_lost_size(seed: u64, appends: bool) -> bool {
     let (sim, cluster, _) = small(seed);
     sim.run(Duration::from_secs(300), async move {
         let (one, two) = (sim::connect("one").await, sim::connect("two").await);
@@ -116,6 +116,11 @@ pub fn a_write_rests_on_a_lost_size(seed: u64) -> bool {
         file.write_at(1000, vec![2; 10].into()).await.unwrap();
         cluster.crash(cluster.meta.node, true);
         cluster.boot(cluster.meta.node);
+        if appends {
+            let third = sim::connect("three").await;
+            let log = third.open(&root(), file.id(), 6).await.unwrap();
+            log.append(vec![3; 10].into()).await.unwrap();
+        }
         let is_told = file.fsync().await.is_err();
         let read = file.read_at(1000, 10).await.unwrap().into_bytes();
         assert!(is_told || read[..] == [2; 10], "seed {seed}: synced, and {read:?}");

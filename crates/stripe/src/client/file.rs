@@ -466,8 +466,11 @@ impl OpenFile {
                 continue;
             }
             if state.starts.1 != starts.1 {
-                // What was written within a size that another client has told goes with it.
-                let is_shorter = inode.epoch <= state.epoch && inode.size < state.size;
+                // What was written within a size that another client has told goes with it. At a later epoch a
+                // truncation may have done it, or who wrote there after the loss: that cannot be told apart.
+                let is_cut = inode.epoch > state.epoch;
+                let has_written = || state.slots.iter().any(Slot::is_dirty);
+                let is_shorter = inode.size < state.size && (!is_cut || has_written());
                 state.is_told_lost |= std::mem::take(&mut state.is_told) | is_shorter;
             }
             (state.size, state.epoch, state.starts) = (inode.size, inode.epoch, starts);

@@ -13,6 +13,7 @@ use super::permission::{access, check, may, mode, without_privilege, written_by}
 use super::{Applied, Store, Work, create, done, node};
 use crate::distribution;
 use crate::kv::Kv;
+use crate::objects::EPOCH_MAX;
 use crate::ops::{Caller, Consistency, Id, Inode, Op, Reply, Request, StripingHint, set};
 use covey_ninep::tree::Errno;
 
@@ -151,7 +152,7 @@ impl<K: Kv> Store<K> {
             let (id, current, epoch) = (inode.id, inode.epoch, asked.mode);
             return refuse(Errno::ESTALE, format!("file {id} has epoch {current}, not {epoch}"));
         }
-        if size < inode.size && inode.epoch >= crate::objects::EPOCH_MAX {
+        if size < inode.size && inode.epoch >= EPOCH_MAX {
             return refuse(Errno::EOVERFLOW, format!("file {} was cut too often", inode.id));
         }
         // Only accepted requests are logged, and earlier versions did not say what had let them in.
@@ -178,7 +179,7 @@ impl<K: Kv> Store<K> {
         }
         let uid = if asked.has(set::UID) { asked.uid } else { inode.uid };
         let gid = if asked.has(set::GID) { asked.gid } else { inode.gid };
-        if inode.epoch >= crate::objects::EPOCH_MAX && self.is_in_doubt(stored) {
+        if inode.epoch >= EPOCH_MAX && self.is_in_doubt(stored) {
             return refuse(Errno::EOVERFLOW, format!("file {} was cut too often", inode.id));
         }
         self.must_have_room(request, (uid, gid), (0, size - inode.size))
@@ -228,7 +229,7 @@ impl<K: Kv> Store<K> {
         if !self.is_in_doubt(stored) {
             return Ok(None);
         }
-        if stored.inode.epoch >= crate::objects::EPOCH_MAX {
+        if stored.inode.epoch >= EPOCH_MAX {
             return refuse(Errno::EOVERFLOW, format!("file {} was cut too often", stored.inode.id));
         }
         self.cut_objects(stored, size.max(stored.tail)).map(Some)
@@ -236,11 +237,27 @@ impl<K: Kv> Store<K> {
 
     /// Raises the epoch, and asks for the objects to be cut to `size`; the new epoch. The caller saves.
     pub(super) fn cut_objects(&mut self, stored: &mut Stored, size: u64) -> Result<u32, Fault> {
+        stored.inode.epoch = self.epoch_after(stored);
         stored.losses = self.losses;
         stored.marks &= mark::MOVED | if size == 0 { 0 } else { mark::PUNCHED };
-        stored.inode.epoch += 1;
         self.ask_for_cut(stored, size)?;
         Ok(stored.inode.epoch)
+    }
+
+    /// The epoch after a file's, which has one. Each loss of power since it was cut last may have taken epochs that were
+    /// given out: who holds one of those must write nowhere.
+    pub(super) fn epoch_after(&self, stored: &Stored) -> u32 {
+        /// More than a file is cut between two syncs of the log.
+        const SKIPPED: u64 = 1 << 16;
+        let epoch = stored.inode.epoch;
+        let lost = self.losses.saturating_sub(stored.losses);
+        if lost == 0 || !self.skips {
+            return epoch + 1;
+        }
+        // However often power is lost, epochs are left.
+        let most = EPOCH_MAX.saturating_sub(epoch) / 4;
+        let skipped = lost.saturating_mul(SKIPPED).min(u64::from(most)) as u32;
+        epoch + skipped.max(1)
     }
 
     /// Asks for a file's objects to be cut to `size` in its new epoch, until that is reported.
@@ -310,7 +327,7 @@ impl<K: Kv> Store<K> {
         if !self.replaying {
             check(&request.caller, &stored.inode, access::WRITE)?;
         }
-        if stored.inode.epoch >= crate::objects::EPOCH_MAX {
+        if stored.inode.epoch >= EPOCH_MAX {
             return refuse(Errno::EOVERFLOW, format!("file {id} was cut too often"));
         }
         let end = stored.inode.size.max(stored.tail);
@@ -401,7 +418,7 @@ impl<K: Kv> Store<K> {
     fn relay(&mut self, stored: &mut Stored, hint: &StripingHint) -> Result<(), Fault> {
         let inode = &mut stored.inode;
         let id = inode.id;
-        if stored.tail > 0 || inode.size > 0 || inode.epoch >= crate::objects::EPOCH_MAX {
+        if stored.tail > 0 || inode.size > 0 || inode.epoch >= EPOCH_MAX {
             return refuse(Errno::ENOTEMPTY, format!("file {id} has data"));
         }
         // Whoever has it open deals its bytes by the old striping.

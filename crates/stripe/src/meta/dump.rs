@@ -83,7 +83,7 @@ fn read(key: &[u8], value: &[u8]) -> Option<Vec<Record>> {
             let name = Name::from(key.get(9..)?);
             Record::Name { parent: id()?, name, id: file, kind, cookie }
         }
-        [b'c', ..] | [b'g', ..] => return Some(Vec::new()),
+        keys::SKIPS | [b'c', ..] | [b'g', ..] => return Some(Vec::new()),
         [b'o', ..] => Record::Orphan { id: id()? },
         [b'r', ..] => {
             let (id, epoch) = pair()?;

@@ -41,6 +41,8 @@ pub(super) const COUNTERS: &[u8] = b"scounters";
 pub(super) const BOOT: &[u8] = b"sboot";
 /// How often the machine has lost its power; none while it has not.
 pub(super) const LOSSES: &[u8] = b"slosses";
+/// There as soon as epochs are skipped after a loss of power: see [`Store::opened_on`].
+pub(super) const SKIPS: &[u8] = b"sskips";
 /// List<Name>: the store of each I/O server by its index, empty for one that was never met, `unused` for
 /// one that was added and not met yet.
 pub(super) const STORES: &[u8] = b"sstores";

@@ -10,7 +10,7 @@ use super::keys::{self, Listed, Named, Stored, mark};
 use super::names::{COOKIE_FIRST, ENTRY_BYTES, touched};
 use super::{Applied, Store, done, mode};
 use crate::kv::Kv;
-use crate::objects::is_left;
+use crate::objects::EPOCH_MAX;
 use crate::ops::check::{Class, Finding, Page};
 use crate::ops::{Id, Inode, ROOT, Request};
 use covey_ninep::tree::Errno;
@@ -275,7 +275,7 @@ impl<K: Kv> Store<K> {
     /// A new epoch for a file, which cuts its objects at its size everywhere.
     fn raise_epoch(&mut self, id: Id, at_least: Option<u32>) -> Result<Applied, Fault> {
         let mut stored = self.stored(id)?;
-        let inode = &mut stored.inode;
+        let inode = &stored.inode;
         if at_least.is_none() && self.is_open_now(id) {
             return refuse(Errno::EBUSY, format!("file {id} is open"));
         }
@@ -283,9 +283,11 @@ impl<K: Kv> Store<K> {
             return Ok(done());
         }
         let wanted = at_least.unwrap_or(inode.epoch).max(inode.epoch);
-        let Some(epoch) = wanted.checked_add(1).filter(|epoch| !is_left(*epoch)) else {
+        if wanted >= EPOCH_MAX {
             return refuse(Errno::EOVERFLOW, format!("file {id} was cut too often"));
-        };
+        }
+        let epoch = self.epoch_after(&stored).max(wanted + 1);
+        let inode = &mut stored.inode;
         inode.epoch = epoch;
         inode.version += 1;
         let size = inode.size;

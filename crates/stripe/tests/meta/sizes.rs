@@ -1,7 +1,8 @@
 //! Sizes: extension, truncation and its epochs, appends from many sessions.
 
 use crate::lab::*;
-use covey_stripe::meta::{Applied, WaitId, Work};
+use covey_stripe::kv::Kv;
+use covey_stripe::meta::{Applied, Store, WaitId, Work};
 use covey_stripe::ops::*;
 use covey_wire::{List, Name};
 
@@ -102,6 +103,11 @@ fn growing_makes_a_hole_and_no_epoch() {
     assert!(lab.work.is_empty());
 }
 
+/// The epoch of a file that was never cut, when it is cut first after so many losses of power.
+const fn skipped(losses: u32) -> u32 {
+    losses << 16
+}
+
 /// A file that is shorter than what was written of it: the log's end went with the power.
 fn with_lost_size(written: u64, kept: u64) -> (Lab, Inode) {
     let mut lab = Lab::default();
@@ -120,10 +126,10 @@ fn a_truncation_cuts_what_lies_beyond_a_size_that_was_lost_with_the_power() {
         let (mut lab, file) = with_lost_size(100, 40);
         let (id, striping) = (file.id, file.striping.unwrap());
         let sent = lab.send(0, 0, truncate(id, size));
-        let Applied::AfterCut { epoch: 1, reply, .. } = sent else { panic!("{sent:?}") };
-        assert_eq!(node(reply).size, size);
-        assert_eq!(lab.work, [Work::Cut { id, epoch: 1, size: left, striping }]);
-        assert_eq!(lab.truncate(id, 80).epoch, 1, "once is enough");
+        let Applied::AfterCut { epoch, reply, .. } = sent else { panic!("{sent:?}") };
+        assert_eq!((epoch, node(reply).size), (skipped(1), size));
+        assert_eq!(lab.work, [Work::Cut { id, epoch, size: left, striping }]);
+        assert_eq!(lab.truncate(id, 80).epoch, epoch, "once is enough");
     }
     let (mut lab, _) = with_lost_size(100, 40);
     let young = lab.file("g").id;
@@ -135,11 +141,60 @@ fn a_loss_of_power_is_remembered_by_the_starts_that_follow() {
     let (mut lab, file) = with_lost_size(100, 40);
     lab.crash();
     lab.store.opened_on(2, false).unwrap();
-    assert_eq!(lab.truncate(file.id, 80).epoch, 1);
+    assert_eq!(lab.truncate(file.id, 80).epoch, skipped(1));
     let [again, living] = lab.replayed();
     assert_eq!(again, living);
     lab.lose_power(3);
-    assert_eq!(lab.truncate(file.id, 80).epoch, 2);
+    assert_eq!(lab.truncate(file.id, 80).epoch, skipped(2));
+}
+
+#[test]
+fn an_epoch_that_was_lost_with_the_power_is_never_given_again() {
+    let mut lab = Lab::default();
+    let id = lab.file("f").id;
+    lab.extend(id, 40);
+    lab.save();
+    let mut given = Vec::new();
+    for machine in 2..6 {
+        let (session, _) = lab.hello(0, &[]);
+        let reserved = lab.reply(session, Op::Reserve { id, length: 10 });
+        let Reply::Offset { offset: 40, epoch } = reserved else { panic!("{reserved:?}") };
+        given.push(epoch);
+        given.extend((1..4).map(|size| lab.truncate(id, 10 - size).epoch));
+        // Not a word of it has reached the disk.
+        lab.log.clear();
+        lab.lose_power(machine);
+    }
+    let distinct = given.windows(2).filter(|pair| pair[0] < pair[1]).count();
+    assert_eq!(distinct, 15, "{given:?}");
+}
+
+#[test]
+fn epochs_do_not_run_out_however_often_power_is_lost() {
+    let (mut lab, file) = with_lost_size(100, 40);
+    let mut before = 0;
+    for machine in 3..30_000 {
+        lab.store.opened_on(machine, true).unwrap();
+        let epoch = lab.truncate(file.id, 80).epoch;
+        assert!(epoch > before, "{epoch} after {before}");
+        before = epoch;
+    }
+    (0..1 << 20).for_each(|machine| lab.store.opened_on(machine, true).unwrap());
+    let epoch = lab.truncate(file.id, 80).epoch;
+    assert!(epoch > before && epoch < u32::MAX / 2, "{epoch} after {before}");
+}
+
+#[test]
+fn the_log_of_a_program_that_skipped_no_epochs_is_replayed_with_the_epochs_it_gave() {
+    let (mut lab, file) = with_lost_size(100, 40);
+    lab.checkpoint.delete(b"sskips").unwrap();
+    lab.store = Store::open(lab.checkpoint.clone()).unwrap();
+    assert_eq!(lab.truncate(file.id, 20).epoch, 1);
+    lab.extend(file.id, 60);
+    lab.crash();
+    assert_eq!(lab.stat(file.id).epoch, 1);
+    lab.lose_power(3);
+    assert_eq!(lab.truncate(file.id, 10).epoch, 1 + skipped(1));
 }
 
 #[test]
@@ -148,10 +203,11 @@ fn the_first_append_after_a_loss_of_power_shuts_out_who_was_given_its_place_befo
     let (id, striping) = (file.id, file.striping.unwrap());
     let (session, _) = lab.hello(0, &[]);
     let reserved = lab.reply(session, Op::Reserve { id, length: 10 });
-    assert_eq!(reserved, Reply::Offset { offset: 40, epoch: 1 });
-    assert_eq!(lab.work, [Work::Cut { id, epoch: 1, size: 40, striping }]);
+    let epoch = skipped(1);
+    assert_eq!(reserved, Reply::Offset { offset: 40, epoch });
+    assert_eq!(lab.work, [Work::Cut { id, epoch, size: 40, striping }]);
     let reserved = lab.reply(session, Op::Reserve { id, length: 10 });
-    assert_eq!(reserved, Reply::Offset { offset: 50, epoch: 1 });
+    assert_eq!(reserved, Reply::Offset { offset: 50, epoch });
 }
 
 #[test]
@@ -164,7 +220,7 @@ fn a_truncation_after_a_loss_of_power_keeps_the_appends_under_way() {
     assert_eq!(reserve(&mut lab, session, id, 10), 40);
     lab.lose_power(2);
     assert_eq!(lab.truncate(id, 45).size, 45);
-    assert_eq!(lab.work, [Work::Cut { id, epoch: 1, size: 50, striping }]);
+    assert_eq!(lab.work, [Work::Cut { id, epoch: skipped(1), size: 50, striping }]);
     assert_eq!(commit(&mut lab, session, id, 40, 10), None);
     assert_eq!(lab.stat(id).size, 50);
 }
