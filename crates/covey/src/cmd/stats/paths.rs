@@ -2,7 +2,7 @@
 //! directories, which ends when all are found or its time is over: then the number stays.
 
 use crate::cmd::{Context, Session};
-use covey_stripe::check::{KIND_DIRECTORY, each_name};
+use covey_stripe::check::each_name;
 use covey_stripe::ops::{Id, ROOT};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -41,7 +41,7 @@ async fn walk(session: &Session, mut wanted: BTreeSet<Id>, found: &mut BTreeMap<
             if wanted.remove(&entry.id) {
                 found.insert(entry.id, below.clone());
             }
-            if entry.kind == KIND_DIRECTORY && seen.insert(entry.id) {
+            if entry.is_dir() && seen.insert(entry.id) {
                 left.push_back((entry.id, below));
             }
         })
