@@ -1,6 +1,6 @@
 //! `covey mount --takeover`: a mount in use passes to this version of the program.
 
-use super::{Args, KIND, log_file, on_thread, told};
+use super::{Args, KIND, log_file, on_thread};
 use crate::cmd::Context;
 use crate::cmd::cluster::{Cluster, Daemon, Process, mounts, spawn};
 use crate::config::Config;
@@ -108,7 +108,8 @@ async fn wait(daemon: &mut Daemon, mountpoint: &Path) -> Result<()> {
         if let Some(end) = end {
             let _ = daemon.process.signal(Signal::TERM);
             let what = || format!("cannot take over the mount at {}: {end}", mountpoint.display());
-            return Err(told(&daemon.tail(), what)
+            return Err(daemon
+                .told(what)
                 .hint("the process that served the mount goes on as before")
                 .hint(format!("`fuser -vm {}` shows what uses it", mountpoint.display())));
         }
