@@ -178,7 +178,7 @@ async fn in_foreground(
     wish: Wish,
     is_kept: bool,
 ) -> Result<()> {
-    let pid_file = Cluster::of(&config).map(|cluster| mounts::pid_file(&cluster, &mountpoint));
+    let pid_file = mounts::own_pid_file(&config, &mountpoint)?;
     if let (Some(file), Some(mut me)) = (&pid_file, Process::now(std::process::id())) {
         me.note = mountpoint.to_string_lossy().into_owned();
         me.write(file)?;
