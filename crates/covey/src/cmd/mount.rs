@@ -178,6 +178,7 @@ async fn in_foreground(
     wish: Wish,
     is_kept: bool,
 ) -> Result<()> {
+    may_mount(&mountpoint)?;
     let pid_file = mounts::own_pid_file(&config, &mountpoint)?;
     if let (Some(file), Some(mut me)) = (&pid_file, Process::now(std::process::id())) {
         me.note = mountpoint.to_string_lossy().into_owned();
