@@ -21,10 +21,10 @@ use std::time::Instant;
 /// Show the cluster in a browser: servers, traffic, clients, files, slow requests
 ///
 /// One page, and nothing of it comes from elsewhere. It shows what `covey status`, `stats`,
-/// `stats --files`, `stats --slow` and `server ls` show to who runs this command, how far `covey server drain` and
-/// `rebalance` are, and what the last `covey fsck` has found. Its address has a secret in it:
-/// whoever has the whole address sees the page, nobody else does, and nobody can change anything.
-/// From another machine reach it through ssh -L.
+/// `stats --files`, `stats --slow` and `server ls` show to who runs this command, how far `covey
+/// server drain` and `rebalance` are, and what the last `covey fsck` has found. Its address has a
+/// secret in it: whoever has the whole address sees the page, nobody else does, and nobody can
+/// change anything. From another machine reach it through ssh -L.
 ///
 /// EXAMPLES
 ///
