@@ -156,9 +156,12 @@ fn a_browser_shows_the_servers_and_who_is_down_and_a_hostile_name_as_text() {
         return skip("needs chromium to look at the page");
     }
     let cluster = Cluster::up(2);
+    std::fs::write(cluster.scratch("file"), vec![7; 100_000]).unwrap();
+    let file = cluster.scratch("file").display().to_string();
+    cluster.covey(&["cp", &file, &format!(":/{HOSTILE_FILE}")]);
     // It is connected for as long as its input is open.
     let mut copy = command::covey();
-    copy.arg("--config").arg(cluster.config()).args(["cp", "-", &format!(":/{HOSTILE_FILE}")]);
+    copy.arg("--config").arg(cluster.config()).args(["cp", "-", ":/file"]);
     copy.env("COVEY_JOB", HOSTILE).stdin(Stdio::piped()).stdout(Stdio::null());
     let mut copy = Running(copy.spawn().unwrap());
     copy.0.stdin.as_mut().unwrap().write_all(&[7; 3 << 20]).unwrap();
