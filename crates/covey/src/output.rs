@@ -13,6 +13,14 @@ use std::time::Duration;
 /// An error was told: whatever ends the command, it has failed.
 static HAS_TOLD: AtomicBool = AtomicBool::new(false);
 
+/// What is said goes to a log: each line has its time.
+static IS_LOG: AtomicBool = AtomicBool::new(false);
+
+/// From now on errors have the time in front, as a log's other lines do.
+pub fn becomes_log() {
+    IS_LOG.store(true, Ordering::Relaxed);
+}
+
 /// How this run talks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Output {
@@ -83,6 +91,9 @@ impl Output {
                 .hints
                 .iter()
                 .for_each(|hint| text.push_str(&format!("hint: {}\n", quote::talk(hint))));
+        }
+        if !self.json && IS_LOG.load(Ordering::Relaxed) {
+            text = stamped(&text, jiff::Timestamp::now());
         }
         let _ = std::io::stderr().write_all(text.as_bytes());
     }
@@ -155,6 +166,23 @@ pub fn announce(text: impl std::fmt::Display) {
     let _ = write_out(announced(&text.to_string(), now).as_bytes());
 }
 
+/// Lines of an error as a log has them.
+fn stamped(text: &str, now: jiff::Timestamp) -> String {
+    text.lines().map(|line| format!("{now:.6} {ERROR}{line}\n")).collect()
+}
+
+/// A line of [`stamped`] as it was.
+pub fn unstamped(line: &str) -> &str {
+    match line.split_once(' ') {
+        Some((time, rest)) if time.parse::<jiff::Timestamp>().is_ok() => {
+            rest.strip_prefix(ERROR).unwrap_or(line)
+        }
+        _ => line,
+    }
+}
+
+const ERROR: &str = "ERROR ";
+
 fn announced(text: &str, now: Option<jiff::Timestamp>) -> String {
     now.map_or_else(|| format!("{text}\n"), |now| format!("{now:.6}  INFO {text}\n"))
 }
@@ -195,6 +223,19 @@ mod tests {
         let line = announced("covey: io1 serves", Some(now));
         assert_eq!(line, "2026-11-28T01:02:03.500000Z  INFO covey: io1 serves\n");
         assert_eq!(announced("covey: io1 serves", None), "covey: io1 serves\n");
+    }
+
+    #[test]
+    fn an_error_in_a_log_has_its_time_in_each_line_and_is_read_back() {
+        let now = "2026-11-28T01:02:03.5Z".parse().unwrap();
+        let told = "covey: cannot mount at /mnt\nhint: ERROR or not\n";
+        let lines = stamped(told, now);
+        assert!(lines.starts_with("2026-11-28T01:02:03.500000Z ERROR covey: cannot"), "{lines}");
+        assert!(lines.lines().all(|line| line.starts_with("2026-")), "{lines}");
+        assert!(lines.lines().map(unstamped).eq(told.lines()));
+        assert_eq!(unstamped("hint: x"), "hint: x");
+        let warning = "2026-11-28T01:02:03.500000Z  WARN covey: x";
+        assert_eq!(unstamped(warning), warning);
     }
 
     #[test]

@@ -8,8 +8,8 @@ use crate::memory::{NewBytes, copied};
 use crate::stat::{Entry, Links, named, told};
 use crate::walk::{self, Follow, is_link, names, resolve, resolve_parent};
 use covey_ninep::tree::{Errno, Removal, SetAttr, SetTime};
-use covey_stripe::client::{Error, Fs, Listing, Result, Taken, access};
-use covey_stripe::ops::{Caller, Id, Inode, ROOT, rename};
+use covey_stripe::client::{Error, Fs, Result, Taken, access};
+use covey_stripe::ops::{Caller, DirEntry, Id, Inode, ROOT, rename};
 use covey_wire::{Bytes, Name};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
@@ -428,47 +428,18 @@ async fn entries(fs: &Fs, path: &[u8]) -> Result<Entries> {
     if !dir.is_dir() {
         return Err(Errno::ENOTDIR.into());
     }
-    let found = pages(fs, who, dir.id).await?;
+    let found = fs.entries(who, dir.id).await?;
     let mut entries = Vec::with_capacity(found.len());
-    for (name, kind, inode) in found {
+    for DirEntry { name, kind, inode, .. } in found {
         let target = match &inode {
             Some(link) if is_link(link) => {
                 unless_nowhere(walk::through(fs, who, dir.id, &link.target).await)?
             }
             _ => None,
         };
-        entries.push((name, kind, inode.map(|inode| Entry { inode, target })));
+        entries.push((name.detached(), kind, inode.map(|inode| Entry { inode, target })));
     }
     Ok(entries)
-}
-
-/// All entries of a directory without `.` and `..`, in the server's order.
-async fn pages(fs: &Fs, who: &Caller, dir: Id) -> Result<Vec<(Name, u8, Option<Inode>)>> {
-    let (mut entries, mut cookie, mut limit) = (Vec::new(), 0, 0);
-    loop {
-        let page = fs.readdir(who, dir, cookie, limit, PAGE_BYTES, Listing::Inodes).await?;
-        limit = page.limit;
-        let Some(last) = page.entries.last() else { return Ok(entries) };
-        // A server that goes backwards would keep us here for ever.
-        if last.cookie <= cookie {
-            return Err(Error::Odd("the directory's cookies do not grow".into()));
-        }
-        cookie = last.cookie;
-        for entry in page.entries {
-            let name = entry.name.detached();
-            match name.as_bytes() {
-                b"." | b".." => {}
-                // A name with a slash would lead elsewhere when it is used as a path.
-                odd if odd.is_empty() || odd.contains(&b'/') => {
-                    return Err(Error::Odd("the directory holds an impossible name".into()));
-                }
-                _ => entries.push((name, entry.kind, entry.inode)),
-            }
-        }
-        if page.end {
-            return Ok(entries);
-        }
-    }
 }
 
 /// A path as the system has it.
@@ -523,5 +494,3 @@ const O_WRONLY: i32 = 0o1;
 const O_CREAT: i32 = 0o100;
 const O_EXCL: i32 = 0o200;
 const O_TRUNC: i32 = 0o1000;
-/// Bytes of one page of a directory.
-const PAGE_BYTES: u32 = 256 << 10;

@@ -10,7 +10,7 @@
 use crate::error::{self, Failed};
 use covey_cluster::config::{self, Place};
 use covey_cluster::process_name;
-use covey_stripe::client::{Fs, Options};
+use covey_stripe::client::{Caching, Fs, Options};
 use covey_stripe::ops::Caller;
 use covey_wire::List;
 use pyo3::prelude::*;
@@ -82,7 +82,8 @@ impl Connection {
             return Err(error::another_cluster(&cluster.file(), &config.id, &cluster.id));
         }
         let (runtime, _stop) = start()?;
-        let options = Options { name: process_name::in_library(), ..Options::default() };
+        let (name, caching) = (process_name::in_library(), Caching::Leases);
+        let options = Options { name, caching, delegations: true, ..Options::default() };
         let connecting = async { covey_cluster::connect(&config, options).await };
         let fs = wait_on(py, &runtime, connecting)?.map_err(error::unusable)?;
         Ok(Connection {

@@ -1,6 +1,5 @@
 //! What a node does: it keeps objects, or names, or both, and serves its tree.
 
-use super::works::Works;
 use crate::config::{self, Config, Node, Role};
 use crate::error::Error;
 use crate::net as wires;
@@ -115,6 +114,7 @@ pub async fn serve_with(
             let dir = store.join("volumes");
             let volumes = vol::Volumes::load(config.clone(), name, &dir, key, targets)?;
             volumes.bind(&tree)?;
+            let _ = parts.volumes.set(volumes.clone());
             tokio::task::spawn_local(volumes.clone().run());
             Some(volumes)
         }
@@ -202,7 +202,8 @@ fn build(
     let users = Rc::new(who::Users::of_this_process());
     let fs = fs::FsTree::new(connect, users.clone());
     let (name, whose) = (node.name.clone(), net::whose(config, &node.name));
-    let parts = Rc::new(tree::Node { name, whose, users, data, meta, works: Works::default() });
+    let (volumes, works) = Default::default();
+    let parts = Rc::new(tree::Node { name, whose, users, data, meta, volumes, works });
     let names = tree::namespace(&parts, fs, config::render(config))?;
     for other in config.nodes.iter().filter(|other| other.name != node.name) {
         let name = other.name.clone();

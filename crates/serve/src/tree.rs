@@ -11,7 +11,7 @@
 
 use super::watch::{Detail, Watch};
 use super::works::Works;
-use super::{ctl, data, fs, identity, meta};
+use super::{ctl, data, fs, identity, meta, vol};
 use covey_cluster::net::{ClusterNet, VOUCHED};
 use covey_ninep::client::Conn;
 use covey_ninep::control::Control;
@@ -20,7 +20,7 @@ use covey_ninep::namespace::{Host, Namespace};
 use covey_ninep::text::Text;
 use covey_ninep::tree::{Attach, Errno, Outcome, Result, Statfs, User};
 use covey_wire::Name;
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -39,6 +39,8 @@ pub struct Node {
     pub data: Option<data::DataServer>,
     /// Names.
     pub meta: Option<meta::MetaServer>,
+    /// Volumes, once their list was read.
+    pub volumes: OnceCell<Rc<vol::Volumes>>,
     /// What commands do to the whole cluster, where this is the metadata server.
     pub works: Works,
 }
@@ -145,6 +147,7 @@ impl Node {
         for watch in self.watches() {
             out += &watch.text(detail);
         }
+        out += &self.volumes.get().map_or_else(String::new, |volumes| volumes.numbers());
         let moves = covey_io::os::place::moves();
         out + &format!("place.joined {}\n", moves.joined)
     }
@@ -228,6 +231,7 @@ mod tests {
             users,
             data: None,
             meta: None,
+            volumes: OnceCell::new(),
             works: Works::default(),
         }))
     }

@@ -329,6 +329,21 @@ impl Volumes {
         self.find(name).map_or_else(|_| String::new(), |one| sessions_text(&one.target))
     }
 
+    /// A line for each volume: whether it is open here, its size, its sessions, and what it has done since it was opened.
+    pub fn numbers(&self) -> String {
+        let mut out = String::new();
+        for (name, volume) in self.volumes.borrow().iter() {
+            let (open, bytes) = (u8::from(volume.bytes().is_some()), volume.bytes().unwrap_or(0));
+            let sessions = volume.target.sessions().len();
+            out += &format!("volume {name:?} open {open} bytes {bytes} sessions {sessions}");
+            for (what, count) in volume.counts().unwrap_or_default().list() {
+                out += &format!(" {what} {count}");
+            }
+            out.push('\n');
+        }
+        out
+    }
+
     /// One volume as commands, and why it is not open.
     fn lines(&self, name: &str, volume: &Volume) -> String {
         let mut lines = volume.record.borrow().lines(name, volume.bytes(), false);

@@ -5,6 +5,7 @@
 //! text through the node's `/stats` and `/slow`; `/ctl` sets what counts as slow.
 
 mod accounts;
+mod files;
 mod histogram;
 
 pub use accounts::{OTHERS, account};
@@ -14,8 +15,10 @@ use super::stats::Counter;
 use accounts::{Accounts, Standing, Sums};
 use covey_ninep::tree::{Data, Outcome, Result};
 use covey_wire::Bytes;
+use files::{Files, Who};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::hash::RandomState;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -33,6 +36,9 @@ pub struct Watch {
     ops: RefCell<Vec<Option<Rc<Op>>>>,
     clients: RefCell<Vec<Rc<Client>>>,
     accounts: RefCell<Accounts>,
+    files: RefCell<Files>,
+    /// Tells accounts apart: no client can choose a name that is taken for another one.
+    hashing: RandomState,
     slow: Cell<Option<Duration>>,
     slow_log: RefCell<VecDeque<String>>,
     slow_count: Counter,
@@ -49,6 +55,8 @@ pub struct Op {
 /// One client's numbers.
 pub struct Client {
     name: RefCell<String>,
+    /// Its account, as files have it.
+    who: RefCell<Who>,
     standing: Cell<Standing>,
     requests: Counter,
     bytes: Counter,
@@ -65,9 +73,21 @@ pub struct Request {
     begun: Instant,
     /// What it is about: a file.
     id: u64,
-    bytes: u64,
+    carries: Carries,
     /// What it waits for when it is not answered at once.
     waits_for: &'static str,
+}
+
+/// The bytes of data that a request carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Carries {
+    /// None.
+    #[default]
+    Nothing,
+    /// To the client.
+    Read(u64),
+    /// From the client.
+    Written(u64),
 }
 
 impl Watch {
@@ -78,6 +98,8 @@ impl Watch {
             ops: RefCell::new(vec![None; 256]),
             clients: RefCell::default(),
             accounts: RefCell::default(),
+            files: RefCell::default(),
+            hashing: RandomState::new(),
             slow: Cell::new(Some(SLOW_DEFAULT)),
             slow_log: RefCell::default(),
             slow_count: Counter::default(),
@@ -88,6 +110,7 @@ impl Watch {
     pub fn client(&self, name: &str) -> Rc<Client> {
         let client = Rc::new(Client {
             name: RefCell::new(short(name)),
+            who: RefCell::new(Who::of(name, &self.hashing)),
             standing: Cell::default(),
             requests: Counter::default(),
             bytes: Counter::default(),
@@ -106,6 +129,7 @@ impl Watch {
         if client.name.borrow().as_str() != before {
             let standing = client.standing.take();
             self.accounts.borrow_mut().leave(&before, standing, client.sums());
+            client.who.replace(Who::of(name, &self.hashing));
             client.reset();
         }
     }
@@ -141,7 +165,7 @@ impl Watch {
         let new = || Rc::new(Op::new(name));
         let op = ops[usize::from(number)].get_or_insert_with(new).clone();
         let (client, begun) = (client.cloned(), Instant::now());
-        Request { op, client, begun, id: 0, bytes: 0, waits_for: "" }
+        Request { op, client, begun, id: 0, carries: Carries::Nothing, waits_for: "" }
     }
 
     /// Counts a request when it is answered.
@@ -150,8 +174,21 @@ impl Watch {
         request: Request,
         outcome: Outcome<T>,
     ) -> Outcome<T> {
+        self.outcome_as(request, outcome, |_, _| {})
+    }
+
+    /// The same, where the answer says more of what the request was about.
+    pub fn outcome_as<T: 'static>(
+        self: &Rc<Self>,
+        mut request: Request,
+        outcome: Outcome<T>,
+        learn: impl FnOnce(&mut Request, &T) + 'static,
+    ) -> Outcome<T> {
         match outcome {
             Outcome::Now(result) => {
+                if let Ok(answer) = &result {
+                    learn(&mut request, answer);
+                }
                 self.end(&request, Duration::ZERO, &result);
                 Outcome::Now(result)
             }
@@ -159,6 +196,9 @@ impl Watch {
                 let (watch, before) = (self.clone(), request.begun.elapsed());
                 Outcome::later(async move {
                     let result = later.await;
+                    if let Ok(answer) = &result {
+                        learn(&mut request, answer);
+                    }
                     watch.end(&request, before, &result);
                     result
                 })
@@ -182,19 +222,22 @@ impl Watch {
     pub fn end<T>(&self, request: &Request, before: Duration, result: &Result<T>) {
         let took = request.begun.elapsed();
         request.op.times.add(took);
-        request.op.bytes.add(request.bytes);
+        let (read, written) = request.carries.bytes();
+        request.op.bytes.add(read + written);
         if result.is_err() {
             request.op.errors.add(1);
         }
         if let Some(client) = &request.client {
             client.requests.add(1);
-            client.bytes.add(request.bytes);
-            match request.op.name {
-                "read" => client.bytes_read.add(request.bytes),
-                "write" => client.bytes_written.add(request.bytes),
-                _ => {}
-            }
+            client.bytes.add(read + written);
+            client.bytes_read.add(read);
+            client.bytes_written.add(written);
             client.times.add(took);
+            let carries = request.carries != Carries::Nothing;
+            if result.is_ok() && request.id != 0 && carries {
+                let who = client.who.borrow();
+                self.files.borrow_mut().note(request.id, &who, request.carries, request.begun);
+            }
         }
         if self.slow.get().is_some_and(|limit| took >= limit) {
             let error = result.as_ref().err().map(ToString::to_string);
@@ -210,6 +253,7 @@ impl Watch {
         error: Option<String>,
     ) {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let (read, written) = request.carries.bytes();
         let who = request.client.as_ref().map_or("-".to_owned(), |one| one.name.borrow().clone());
         let (waited, place) = match before {
             Duration::ZERO => (Duration::ZERO, "-"),
@@ -221,7 +265,7 @@ impl Watch {
             self.part,
             request.op.name,
             request.id,
-            request.bytes,
+            read + written,
             ms(took),
             ms(took - waited),
             ms(waited),
@@ -250,6 +294,7 @@ impl Watch {
         self.ops.borrow_mut().iter_mut().for_each(|op| *op = None);
         self.part_with_ended();
         self.accounts.borrow_mut().reset();
+        self.files.take();
         self.clients.borrow().iter().for_each(|client| client.reset());
         self.slow_count.reset();
     }
@@ -259,7 +304,7 @@ impl Watch {
         self.slow_log.borrow().iter().map(|line| format!("{line}\n")).collect()
     }
 
-    /// The numbers: a line for each operation and each client. With all details also one for each account of clients that
+    /// The numbers: a line for each operation, each client, and each of the busiest files. With all details also one for each account of clients that
     /// have ended, and on whose account a client is if not on its own.
     pub fn text(&self, detail: Detail) -> String {
         let mut out = String::new();
@@ -291,6 +336,7 @@ impl Watch {
         if detail == Detail::Buckets {
             out += &self.accounts.borrow().text(self.part);
         }
+        out += &self.files.borrow().text(self.part);
         out + &format!("{}.slow {}\n", self.part, self.slow_count.value())
     }
 }
@@ -320,11 +366,32 @@ impl Client {
     }
 }
 
+impl Carries {
+    /// Bytes read and written.
+    fn bytes(self) -> (u64, u64) {
+        match self {
+            Carries::Nothing => (0, 0),
+            Carries::Read(bytes) => (bytes, 0),
+            Carries::Written(bytes) => (0, bytes),
+        }
+    }
+}
+
 impl Request {
-    /// Which file, and how many bytes.
-    pub fn about(mut self, id: u64, bytes: u64) -> Request {
-        (self.id, self.bytes) = (id, bytes);
+    /// Which file, and what of it.
+    pub fn about(mut self, id: u64, carries: Carries) -> Request {
+        (self.id, self.carries) = (id, carries);
         self
+    }
+
+    /// The answer says which file it is, and what was read of it.
+    pub fn was_about(&mut self, id: u64, carries: Carries) {
+        (self.id, self.carries) = (id, carries);
+    }
+
+    /// What it carries, as far as it is known.
+    pub fn carries(&self) -> Carries {
+        self.carries
     }
 
     /// What it waits for when it is not answered at once.
@@ -344,7 +411,7 @@ mod tests {
         let watch = Watch::new("data");
         let client = watch.client("unix!pid 7");
         for result in [Ok(1), Ok(2), Err(Errno::from(Errno::EIO))] {
-            let request = watch.begin(3, "write", Some(&client)).about(9, 100);
+            let request = watch.begin(3, "write", Some(&client)).about(9, Carries::Written(100));
             watch.outcome(request, Outcome::Now(result));
         }
         let text = watch.text(Detail::Summary);
@@ -356,7 +423,8 @@ mod tests {
             "{text}"
         );
         drop(client);
-        assert!(!watch.text(Detail::Summary).contains("unix"), "a client that is gone is not told");
+        let told = watch.text(Detail::Summary);
+        assert!(!told.contains("client data"), "a client that is gone is not told: {told}");
         let ended = |text: String| text.lines().filter(|line| line.starts_with("ended ")).count();
         let text = watch.text(Detail::Buckets);
         assert!(text.contains("ended data \"unix\" bytes 300 count 3 sum_ns "), "{text}");
@@ -380,7 +448,8 @@ mod tests {
     fn what_is_slow_is_logged_with_who_and_where() {
         let watch = Watch::new("meta");
         watch.set_slow(Some(Duration::ZERO));
-        let request = watch.begin(1, "Create", Some(&watch.client("job 5"))).about(0x2a, 0);
+        let request =
+            watch.begin(1, "Create", Some(&watch.client("job 5"))).about(0x2a, Carries::Nothing);
         watch.end(&request, Duration::ZERO, &Ok(()));
         let text = watch.slow_text();
         assert!(text.contains("meta.Create of \"job 5\" file 000000000000002a"), "{text}");

@@ -18,6 +18,7 @@ mod beside;
 mod cache;
 mod check;
 mod data;
+mod entries;
 mod file;
 mod handed;
 mod handle;

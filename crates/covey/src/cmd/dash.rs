@@ -1,26 +1,30 @@
 //! `covey dash`: the cluster in a browser.
 
+mod paths;
 mod places;
 
 use super::http::{self, Fresh, Page, Site};
-use super::{Context, ping, stats, status};
+use super::{Context, path, ping, stats, status};
 use crate::config::{Config, new_id};
 use crate::error::{Error, Result};
 use covey_cluster::reach;
+use covey_stripe::ops::Id;
 use futures_util::future::{join, join_all};
+use paths::Paths;
 use places::Places;
 use serde_json::{Value, json};
+use stats::files::named;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Instant;
 
-/// Show the cluster in a browser: servers, traffic, clients, slow requests
+/// Show the cluster in a browser: servers, traffic, clients, files, slow requests
 ///
 /// One page, and nothing of it comes from elsewhere. It shows what `covey status`, `stats`,
-/// `stats --slow` and `server ls` show to who runs this command, how far `covey server drain` and
-/// `rebalance` are, and what the last `covey fsck` has found. Its address has a secret in it:
-/// whoever has the whole address sees the page, nobody else does, and nobody can change anything.
-/// From another machine reach it through ssh -L.
+/// `stats --files`, `stats --slow` and `server ls` show to who runs this command, how far `covey
+/// server drain` and `rebalance` are, and what the last `covey fsck` has found. Its address has a
+/// secret in it: whoever has the whole address sees the page, nobody else does, and nobody can
+/// change anything. From another machine reach it through ssh -L.
 ///
 /// EXAMPLES
 ///
@@ -50,7 +54,12 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         writeln!(out, "{url}")
     })?;
     context.output.say(format!("{} is shown there until Ctrl-C", config.name));
-    let asked = Rc::new(Asked { config, begun: Instant::now(), places: Places::default() });
+    let asked = Rc::new(Asked {
+        config,
+        begun: Instant::now(),
+        places: Places::default(),
+        paths: Paths::default(),
+    });
     let dash = Dash { asked, prefix, last: Fresh::default() };
     http::serve(listener, dash).await;
     Ok(())
@@ -63,11 +72,12 @@ struct Dash {
     last: Fresh,
 }
 
-/// The cluster that is asked, since when, and the session in which.
+/// The cluster that is asked, since when, the session in which, and the paths that are known.
 struct Asked {
     config: Config,
     begun: Instant,
     places: Places,
+    paths: Paths,
 }
 
 impl Site for Dash {
@@ -90,7 +100,7 @@ impl Site for Dash {
 impl Asked {
     /// What the page shows: `at_ms`, when the nodes were asked, since the command's start; `nodes` as `covey --json status`
     /// has them, each with `stats`, the lines of its `/times`; `slow`, the last slow requests of all of them; `places` as
-    /// `covey --json server ls` has them. What may not be read or was not answered is null, and `kept_from_us` says where
+    /// `covey --json server ls` has them; `paths` those of the busiest files, by their numbers, in words. What may not be read or was not answered is null, and `kept_from_us` says where
     /// it may not.
     async fn state(&self) -> Value {
         let (config, at_ms) = (&self.config, self.begun.elapsed().as_millis() as u64);
@@ -99,11 +109,23 @@ impl Asked {
             join(join_all(rows.iter().map(|row| node(config, row))), self.places.look(config))
                 .await;
         let (nodes, slow): (Vec<Value>, Vec<Option<String>>) = nodes.into_iter().unzip();
+        let paths = self.paths_of(&nodes).await;
         let names = rows.iter().map(|row| row.node.as_str());
         let slow = last_of_all(names.zip(slow.iter().map(Option::as_deref)));
         json!({
             "cluster": config.name, "at_ms": at_ms, "nodes": nodes, "places": places, "slow": slow,
+            "paths": paths,
         })
+    }
+
+    /// The paths of the files that the nodes tell of.
+    async fn paths_of(&self, nodes: &[Value]) -> Value {
+        let lines = nodes.iter().filter_map(|node| node["stats"].as_object());
+        let files = lines.flat_map(|lines| lines.keys().filter_map(|line| named(line)));
+        let wanted = files.map(|file| file.id).collect();
+        let Some(fs) = self.places.session() else { return json!({}) };
+        let found = self.paths.find(&fs, &wanted).await;
+        found.iter().map(|(id, found)| (number(*id), json!(path::shown(found)))).collect()
     }
 }
 
@@ -125,13 +147,27 @@ async fn node(config: &Config, row: &status::Row) -> (Value, Option<String>) {
     (node, slow.and_then(std::result::Result::ok))
 }
 
-/// Lines of clients say which user, host and job they belong to.
+/// A file's number in words.
+fn number(id: Id) -> String {
+    format!("{id:016x}")
+}
+
+/// Lines of clients and of files say which user, host and job they belong to, and those of files which file.
 fn with_accounts(mut lines: stats::Lines) -> stats::Lines {
     for (line, values) in &mut lines {
         let name = line.strip_prefix("client ").and_then(|rest| rest.split_once(' '));
+        let account = |client: String, job: String| {
+            [("client".into(), json!(client)), ("job".into(), json!(job))]
+        };
         if let Some((_, name)) = name {
             let (client, job) = covey_serve::watch::account(name);
-            values.extend([("client".into(), json!(client)), ("job".into(), json!(job))]);
+            values.extend(account(client, job));
+        } else if let Some(file) = named(line) {
+            values.extend(account(file.client, file.job));
+            values.extend([
+                ("file".into(), json!(number(file.id))),
+                ("part".into(), json!(file.part)),
+            ]);
         }
     }
     lines

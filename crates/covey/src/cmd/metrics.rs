@@ -3,6 +3,7 @@
 mod clients;
 mod names;
 mod scrape;
+mod volumes;
 
 use super::Context;
 use super::http::{self, Fresh, Page, Site};

@@ -178,7 +178,8 @@ async fn in_foreground(
     wish: Wish,
     is_kept: bool,
 ) -> Result<()> {
-    let pid_file = Cluster::of(&config).map(|cluster| mounts::pid_file(&cluster, &mountpoint));
+    may_mount(&mountpoint)?;
+    let pid_file = mounts::own_pid_file(&config, &mountpoint)?;
     if let (Some(file), Some(mut me)) = (&pid_file, Process::now(std::process::id())) {
         me.note = mountpoint.to_string_lossy().into_owned();
         me.write(file)?;
@@ -272,25 +273,15 @@ async fn wait(daemon: &mut Daemon, mountpoint: &Path) -> Result<()> {
             .or(late.then(|| format!("nothing was mounted within {} s", START_WAIT.as_secs())));
         if let Some(end) = end {
             let _ = daemon.process.signal(Signal::TERM);
-            return Err(failed(mountpoint, &end, &daemon.tail()));
+            return Err(failed(mountpoint, &end, daemon));
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// The child has told its error in our own form: say it again as ours.
-fn told(tail: &str, else_what: impl FnOnce() -> String) -> Error {
-    let told = tail.lines().rfind(|line| line.starts_with("covey: "));
-    let hints = tail.lines().filter_map(|line| line.strip_prefix("hint: "));
-    let message = match told {
-        Some(line) => line.trim_start_matches("covey: ").to_string(),
-        None => else_what(),
-    };
-    hints.fold(Error::work(message), |error, hint| error.hint(hint))
-}
-
-fn failed(mountpoint: &Path, end: &str, tail: &str) -> Error {
-    let error = told(tail, || format!("cannot mount at {}: {end}", mountpoint.display()));
+fn failed(mountpoint: &Path, end: &str, daemon: &Daemon) -> Error {
+    let error = daemon.told(|| format!("cannot mount at {}: {end}", mountpoint.display()));
+    let tail = daemon.tail();
     let is_forbidden =
         tail.contains("/dev/fuse") && tail.to_lowercase().contains("permission denied");
     let error = if is_forbidden {

@@ -8,8 +8,7 @@ use super::Session;
 use crate::error::{Cannot, Error, Result};
 use covey_ninep::tree::Errno;
 use covey_stripe::client::Error::Odd;
-use covey_stripe::client::Listing;
-use covey_stripe::ops::{Id, Inode, ROOT};
+use covey_stripe::ops::{DirEntry, Id, Inode, ROOT};
 use covey_wire::Name;
 use std::collections::VecDeque;
 
@@ -124,38 +123,13 @@ impl Session {
 
     /// All entries of a directory without `.` and `..`, with their inodes, in the server's order.
     pub async fn entries(&self, dir: Id) -> Found<Vec<(Name, Inode)>> {
-        let (mut entries, mut cookie, mut limit) = (Vec::new(), 0, 0);
-        loop {
-            let page =
-                self.fs.readdir(&self.who, dir, cookie, limit, PAGE_BYTES, Listing::Inodes).await?;
-            limit = page.limit;
-            let Some(last) = page.entries.last() else { return Ok(entries) };
-            // A server that goes backwards would keep us here for ever.
-            if last.cookie <= cookie {
-                return Err(Odd("the directory's cookies do not grow".into()));
-            }
-            cookie = last.cookie;
-            for entry in page.entries {
-                // A name with a slash would lead elsewhere when it is used as a path.
-                if entry.name.is_empty() || entry.name.as_bytes().contains(&b'/') {
-                    return Err(Odd("the directory holds an impossible name".into()));
-                }
-                if !matches!(entry.name.as_bytes(), b"." | b"..") {
-                    let inode = entry.inode.ok_or_else(|| {
-                        Errno::because(Errno::EPROTO, "an entry came without its inode")
-                    })?;
-                    entries.push((entry.name, inode));
-                }
-            }
-            if page.end {
-                return Ok(entries);
-            }
-        }
+        let with_inode = |entry: DirEntry| match entry.inode {
+            Some(inode) => Ok((entry.name, inode)),
+            None => Err(Errno::because(Errno::EPROTO, "an entry came without its inode").into()),
+        };
+        self.fs.entries(&self.who, dir).await?.into_iter().map(with_inode).collect()
     }
 }
-
-/// Bytes of one page of a directory.
-const PAGE_BYTES: u32 = 256 << 10;
 
 trait TrimSlashes {
     fn trim_ascii_end_slashes(&self) -> &[u8];

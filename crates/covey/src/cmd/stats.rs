@@ -1,8 +1,9 @@
 //! `covey stats`: what the servers do, and how long it takes.
 
+pub mod files;
 mod gather;
 mod interval;
-mod paths;
+pub mod paths;
 
 pub use interval::buckets;
 
@@ -39,6 +40,7 @@ use std::time::Duration;
 ///     covey stats --watch io1
 ///     covey stats /mnt/covey                      your own requests through this mount
 ///     covey stats --slow                          the last slow requests of each node
+///     covey stats --files                         who reads and writes what: the busiest files
 ///     covey stats --set 'slow 100'                /slow keeps requests of 100 ms and more
 ///     covey --json stats | jq '.meta'
 #[derive(clap::Args, Debug)]
@@ -48,14 +50,17 @@ pub struct Args {
     #[arg(value_name = "NODE")]
     nodes: Vec<String>,
     /// Show what happens in each interval, until interrupted
-    #[arg(long, conflicts_with_all = ["slow", "set"])]
+    #[arg(long, conflicts_with_all = ["slow", "files", "set"])]
     watch: bool,
     /// Seconds of an interval
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     interval: f64,
     /// Show the slow requests
-    #[arg(long, conflicts_with = "set")]
+    #[arg(long, conflicts_with_all = ["files", "set"])]
     slow: bool,
+    /// Show the files that are read and written most, by whom and at which server
+    #[arg(long, conflicts_with = "set")]
+    files: bool,
     /// Write a command to each node's /ctl: `slow MILLISECONDS`, `slow off`, `reset`; `copy` only
     /// to the metadata server's
     #[arg(long, value_name = "COMMAND")]
@@ -97,7 +102,12 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         tell_slow(&read, context).await?;
         return failure(&read.missing, what);
     }
-    let Answers { shown, missing } = read.map(|text| parse(&text));
+    let read = read.map(|text| parse(&text));
+    if args.files {
+        files::tell(&read, context).await?;
+        return failure(&read.missing, what);
+    }
+    let Answers { shown, missing } = read;
     tell(&shown, Some(&missing), context)?;
     failure(&missing, what)
 }
@@ -110,7 +120,12 @@ fn is_path(name: &str) -> bool {
 /// What this user has asked the mounts for at these paths.
 fn of_mounts(args: &Args) -> Result<Vec<(String, Lines)>> {
     let node = args.nodes.iter().find(|name| !is_path(name));
-    let flags = [("--watch", args.watch), ("--slow", args.slow), ("--set", args.set.is_some())];
+    let flags = [
+        ("--watch", args.watch),
+        ("--slow", args.slow),
+        ("--files", args.files),
+        ("--set", args.set.is_some()),
+    ];
     let flag = flags.iter().find(|(_, is_given)| *is_given);
     if let Some(other) = node.map(String::as_str).or(flag.map(|(flag, _)| *flag)) {
         let path = &args.nodes[0];
@@ -259,7 +274,11 @@ fn tell(shown: &[(String, Lines)], missing: Option<&[Missing]>, context: &Contex
     let mut out = Vec::new();
     let mut rows = Vec::new();
     for (node, lines) in shown {
-        for (name, values) in lines.iter().filter(|(_, values)| values.contains_key("count")) {
+        // Files have a view of their own.
+        let is_shown = |(name, values): &(&String, &Map<String, Value>)| {
+            values.contains_key("count") && !name.starts_with("file ")
+        };
+        for (name, values) in lines.iter().filter(is_shown) {
             let text = |key: &str| {
                 values.get(key).map_or("-".into(), |value| match value {
                     Value::String(text) => text.clone(),
@@ -294,7 +313,12 @@ pub fn parse(text: &str) -> Lines {
             [kind, part, name, rest @ ..] if kind == "client" || kind == "ended" => {
                 (format!("{kind} {part} {name}"), rest)
             }
-            [kind, name, rest @ ..] if ["op", "time", "moving"].contains(&kind.as_str()) => {
+            [kind, part, id, name, rest @ ..] if kind == "file" => {
+                (format!("{kind} {part} {id} {name}"), rest)
+            }
+            [kind, name, rest @ ..]
+                if ["op", "time", "moving", "volume"].contains(&kind.as_str()) =>
+            {
                 (format!("{kind} {name}"), rest)
             }
             [name, rest @ ..] if name == "checked" => (name.clone(), rest),

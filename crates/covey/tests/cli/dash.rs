@@ -9,6 +9,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+/// A file that is called so.
+const HOSTILE_FILE: &str = "<img src=z onerror=alert(2)>";
 /// A job that is called so.
 const HOSTILE: &str = "<img/src=x/onerror=alert(1)>\"\\</td>";
 
@@ -58,6 +60,7 @@ fn who_may_not_see_what_others_do_is_shown_the_servers_alone() {
         assert!(node["stats"].is_null(), "{state}");
     }
     assert!(state["slow"].is_null() && state["places"].is_null(), "{state}");
+    assert_eq!(state["paths"], serde_json::json!({}), "{state}");
 }
 
 #[test]
@@ -90,6 +93,14 @@ fn the_page_has_where_files_go_who_does_what_how_far_a_move_is_and_what_was_foun
     let stats = meta(&state);
     assert_eq!((&stats["checked"]["found"], &stats["checked"]["left"]), (&0.into(), &0.into()));
     assert_eq!(stats["moving drain io2"]["bytes_total"], 12);
+    // Who has written what, where.
+    let io1 = &state["nodes"].as_array().unwrap().iter().find(|node| node["node"] == "io1");
+    let lines = io1.unwrap()["stats"].as_object().unwrap().iter();
+    let mut files = lines.filter(|(line, _)| line.starts_with("file data "));
+    let (_, written) = files.next().unwrap_or_else(|| panic!("no file in {state:#}"));
+    assert_eq!(state["paths"][written["file"].as_str().unwrap()], "/file", "{state:#}");
+    assert!(written["bytes_written"].as_u64() > Some(1 << 20), "{written}");
+    assert!(written["client"].as_str().unwrap().contains('@'), "{written}");
     // The slow requests of all nodes, the last one first.
     let slow = state["slow"].as_array().unwrap();
     let times: Vec<_> = slow.iter().map(|one| one["at"].as_str().unwrap()).collect();
@@ -145,6 +156,9 @@ fn a_browser_shows_the_servers_and_who_is_down_and_a_hostile_name_as_text() {
         return skip("needs chromium to look at the page");
     }
     let cluster = Cluster::up(2);
+    std::fs::write(cluster.scratch("file"), vec![7; 100_000]).unwrap();
+    let file = cluster.scratch("file").display().to_string();
+    cluster.covey(&["cp", &file, &format!(":/{HOSTILE_FILE}")]);
     // It is connected for as long as its input is open.
     let mut copy = command::covey();
     copy.arg("--config").arg(cluster.config()).args(["cp", "-", ":/file"]);
@@ -174,6 +188,8 @@ fn a_browser_shows_the_servers_and_who_is_down_and_a_hostile_name_as_text() {
         "covey fsck at 20",
         ">serving</td>",
         "meta.Readdir of ",
+        // Who writes what.
+        ">/&lt;img src=z onerror=alert(2)&gt;</td>",
     ] {
         assert!(done.stdout.contains(text), "no {text} in {}", done.stdout);
     }

@@ -65,6 +65,27 @@ fn the_page_has_what_stats_has_and_says_who_is_down() {
 }
 
 #[test]
+fn a_volume_is_told_while_it_is_open_and_gone_when_it_is_removed() {
+    let cluster = Cluster::up(1);
+    cluster.covey(&["volume", "create", "disk", "--size", "64M"]);
+    let node = cluster.covey(&["--json", "volume", "ls"]);
+    let node = serde_json::from_str::<Value>(&node).unwrap();
+    let node = node[0]["node"].as_str().unwrap_or_else(|| panic!("{node:#}")).to_owned();
+    let labels = format!(r#"{{node="{node}",volume="disk"}}"#);
+    let mut text = String::new();
+    until("the volume is open", || {
+        text = cluster.covey(&["metrics"]);
+        value(&text, &format!("covey_volume_open{labels}")) == Some(1.0)
+    });
+    let size = value(&text, &format!("covey_volume_size_bytes{labels}"));
+    assert_eq!(size, Some(f64::from(64 << 20)), "{text}");
+    assert_eq!(value(&text, &format!("covey_volume_sessions{labels}")), Some(0.0), "{text}");
+    cluster.covey(&["volume", "rm", "disk"]);
+    let text = cluster.covey(&["metrics"]);
+    assert_eq!(value(&text, &format!("covey_volume_open{labels}")), None, "{text}");
+}
+
+#[test]
 fn readers_that_say_nothing_keep_nobody_out() {
     let cluster = Cluster::up(1);
     let (_server, address, _) = serve(&cluster, &["metrics", "--listen", "127.0.0.1:0"]);

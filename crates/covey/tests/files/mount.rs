@@ -2,7 +2,7 @@
 
 use crate::support::bytes::{assert_same, describe, make_tree, noise};
 use crate::support::preload::compile;
-use crate::support::{Cluster, open, run, two_mounts, until};
+use crate::support::{Cluster, no_fuse, open, run, skip, two_mounts, until};
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -341,4 +341,18 @@ fn statfs_adds_up_the_stores() {
     }
     File::create(one.join("a")).unwrap().write_all(b"a").unwrap();
     assert!(rustix::fs::statvfs(&two).unwrap().f_files > 0);
+}
+
+#[test]
+fn a_mount_in_the_foreground_is_refused_where_there_is_no_directory() {
+    if let Some(reason) = no_fuse() {
+        return skip(reason);
+    }
+    let cluster = Cluster::up(1);
+    let file = cluster.scratch("file");
+    fs::write(&file, "kept").unwrap();
+    let refused = cluster.refused(&["mount", "--foreground", file.to_str().unwrap()]);
+    assert_eq!(refused.code, Some(2), "{refused}");
+    refused.says(&["it is not a directory", "name a directory"]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "kept");
 }

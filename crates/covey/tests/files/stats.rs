@@ -56,6 +56,49 @@ fn operations_clients_and_slow_requests_are_told() {
 }
 
 #[test]
+fn who_reads_and_writes_what_is_told_by_path() {
+    let cluster = Cluster::up(2);
+    let local = cluster.scratch("local");
+    fs::write(&local, noise(3, 300_000)).unwrap();
+    let by_job = |arguments: &[&str]| {
+        let mut command = covey();
+        command.arg("--config").arg(cluster.config()).args(arguments).env("COVEY_JOB", "4712");
+        let done = run(command);
+        assert!(done.ok, "{done}");
+    };
+    cluster.covey(&["mkdir", ":/a dir"]);
+    by_job(&["cp", local.to_str().unwrap(), ":/a dir/large"]);
+    by_job(&["cat", ":/a dir/large"]);
+    fs::write(&local, noise(4, 1000)).unwrap();
+    by_job(&["cp", local.to_str().unwrap(), ":/small"]);
+    by_job(&["cat", ":/small"]);
+
+    let listed: Value =
+        serde_json::from_str(&cluster.covey(&["--json", "stats", "--files"])).unwrap();
+    let sum = |path: &str, key: &str| -> u64 {
+        let files = listed["files"].as_array().unwrap().iter();
+        let wanted = files.filter(|one| one["path"] == path && one["job"] == "4712");
+        wanted.map(|one| one[key].as_u64().unwrap()).sum()
+    };
+    assert_eq!(sum("/a dir/large", "bytes_written"), 300_000, "{listed:#}");
+    assert!(sum("/a dir/large", "bytes_read") >= 300_000, "{listed:#}");
+    // A small file lies with its metadata.
+    assert_eq!(sum("/small", "bytes_written"), 1000, "{listed:#}");
+    assert_eq!(sum("/small", "bytes_read"), 1000, "{listed:#}");
+    let shown = cluster.covey(&["stats", "--files"]);
+    let is_it = |line: &str| line.ends_with(" /a dir/large") && line.contains(" job 4712 ");
+    assert!(shown.lines().any(is_it), "{shown}");
+    assert!(!cluster.covey(&["stats"]).contains("file "), "they have a view of their own");
+    // One that is gone keeps its number.
+    cluster.covey(&["rm", ":/small"]);
+    let shown = cluster.covey(&["stats", "--files", "meta"]);
+    assert!(shown.contains(" file 0000") && !shown.contains("/small"), "{shown}");
+    cluster.covey(&["stats", "--set", "reset"]);
+    let listed = cluster.covey(&["--json", "stats", "--files"]);
+    assert_eq!(serde_json::from_str::<Value>(&listed).unwrap()["files"], serde_json::json!([]));
+}
+
+#[test]
 fn two_who_watch_see_what_happens_and_take_nothing_from_others() {
     let cluster = Cluster::up(1);
     let local = cluster.scratch("local");

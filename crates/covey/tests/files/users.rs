@@ -178,3 +178,28 @@ fn what_a_user_may_not_see_says_so() {
         said.says(&["only root and the servers' owner may"]);
     }
 }
+
+#[test]
+fn root_writes_nothing_in_a_cluster_directory_that_another_user_can_change() {
+    let mut cluster = Cluster::up(1);
+    if as_stranger(&cluster).is_none() {
+        return;
+    }
+    let run = cluster.dir.join("run");
+    chown(&run, Some(STRANGER), Some(STRANGER)).unwrap();
+    // Where the pid file would be.
+    let name = format!("mount-{}.pid", text(&cluster.scratch("m0")).replace('/', "%"));
+    let (planted, target) = (run.join(&name), cluster.scratch("of root"));
+    fs::write(&target, "kept").unwrap();
+    std::os::unix::fs::symlink(&target, &planted).unwrap();
+    let Some(mount) = cluster.mount() else { return };
+    let config = fs::read_to_string(cluster.config()).unwrap();
+    let id = config.lines().find_map(|line| line.strip_prefix("id = ")).expect("it has one");
+    let own = Path::new("/run/covey").join(id.trim_matches('"')).join(name);
+    assert!(own.exists(), "no {}", own.display());
+    assert!(cluster.covey(&["status"]).contains(&text(&mount)), "the mount is known");
+    cluster.umount(&mount);
+    crate::support::until("the pid file is gone", || !own.exists());
+    assert_eq!(fs::read_link(&planted).unwrap(), target, "the link is as it was");
+    assert_eq!(fs::read_to_string(&target).unwrap(), "kept");
+}

@@ -194,3 +194,28 @@ fn each_refusal_has_its_errno() {
         assert_eq!(error.code, *code, "{words}: {error}");
     }
 }
+
+#[test]
+fn views_are_counted_for_their_client_and_their_file() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let rig = Rig::new();
+        let line = Line::new(rig.server.0.watch().client("ann@n1 pid 3"));
+        let object = Node::Object(rig.server.0.object(7), Some(0), line);
+        let view = View { bytes: 100, ..no_view() };
+        let read = rig.server.read_view(&rig.user, &object, view.clone()).wait().await;
+        assert!(read.is_ok_and(|data| data.is_empty()), "it was never written");
+        let data = Bytes::from_static(&[1; 60]);
+        let written = rig.server.write_view(&rig.user, &object, view, data).wait().await;
+        assert_eq!(written.unwrap_err().code, Errno::EINVAL);
+        let text = rig.server.0.watch().text(crate::watch::Detail::Summary);
+        for line in [
+            "op data.read_view errors 0 bytes 100 count 1 ",
+            "op data.write_view errors 1 bytes 60 count 1 ",
+            "client data \"ann@n1 pid 3\" bytes 160 bytes_read 100 bytes_written 60 count 2 ",
+            "file data 0000000000000007 \"ann@n1\" bytes_read 100 bytes_written 0 count 1\n",
+        ] {
+            assert!(text.contains(line), "no {line} in {text}");
+        }
+    });
+}

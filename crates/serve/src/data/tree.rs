@@ -2,7 +2,7 @@
 
 use super::DataTree;
 use super::line::{Line, Node, id_of, qid, root_qid};
-use crate::watch::Request;
+use crate::watch::{Carries, Request};
 use covey_io::disk::{self, FileStat};
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
@@ -44,6 +44,9 @@ impl DataServer {
     }
 }
 
+/// An operation by number and name, and what it carries.
+type What = (u8, &'static str, Carries);
+
 /// What is asked of objects, watched.
 impl DataServer {
     /// The state of the disk that the objects are on.
@@ -51,15 +54,15 @@ impl DataServer {
         crate::statfs_of(&*self.0.disk, &self.0.objects_dir).into()
     }
 
-    fn begin(&self, node: &Node, (number, name, bytes): (u8, &'static str, u64)) -> Request {
+    fn begin(&self, node: &Node, (number, name, carries): What) -> Request {
         let request = self.0.watch().begin(number, name, node.line().watched.as_ref());
-        request.about(id_of(node), bytes).waits_for("disk")
+        request.about(id_of(node), carries).waits_for("disk")
     }
 
     fn watched<T: 'static>(
         &self,
         node: &Node,
-        what: (u8, &'static str, u64),
+        what: What,
         ask: impl FnOnce() -> Outcome<T>,
     ) -> Outcome<T> {
         let request = self.begin(node, what);
@@ -153,13 +156,13 @@ impl Tree for DataServer {
     }
 
     fn read(&self, _: &Rc<User>, node: &Node, read: Read<'_>) -> Data {
-        let request = self.begin(node, (0, "read", read.count.into()));
+        let request = self.begin(node, (0, "read", Carries::Read(read.count.into())));
         self.0.watch().data(request, self.read_object(node, read))
     }
 
     fn write(&self, _: &Rc<User>, node: &Node, write: Write) -> Written {
         write.received(|offset, data| {
-            self.watched(node, (1, "write", data.len() as u64), || match node {
+            self.watched(node, (1, "write", Carries::Written(data.len() as u64)), || match node {
                 Node::Object(object, epoch, line) => {
                     self.0.write_object(object, *epoch, line, offset, data)
                 }
@@ -169,19 +172,21 @@ impl Tree for DataServer {
     }
 
     fn read_view(&self, _: &Rc<User>, node: &Node, view: View) -> Outcome<Bytes> {
-        match node {
+        let what = (4, "read_view", Carries::Read(view.bytes.into()));
+        self.watched(node, what, || match node {
             Node::Object(object, epoch, _) => self.0.read_view(object, *epoch, &view),
             Node::Root(_) => Errno::EISDIR.into(),
-        }
+        })
     }
 
     fn write_view(&self, _: &Rc<User>, node: &Node, view: View, data: Bytes) -> Outcome<u32> {
-        match node {
+        let what = (5, "write_view", Carries::Written(data.len() as u64));
+        self.watched(node, what, || match node {
             Node::Object(object, epoch, line) => {
                 self.0.write_view(object, *epoch, line, &view, data)
             }
             Node::Root(_) => Errno::EISDIR.into(),
-        }
+        })
     }
 
     fn getattr(&self, _: &Rc<User>, node: &Node) -> Outcome<Attr> {
@@ -254,7 +259,7 @@ impl Tree for DataServer {
     }
 
     fn fsync(&self, _: &Rc<User>, node: &Node, _datasync: bool) -> Outcome<()> {
-        self.watched(node, (2, "fsync", 0), || self.sync_object(node))
+        self.watched(node, (2, "fsync", Carries::Nothing), || self.sync_object(node))
     }
 
     fn unlink(&self, _: &Rc<User>, _: &Node, name: Name, what: Removal) -> Outcome<()> {
@@ -274,7 +279,7 @@ impl Tree for DataServer {
     }
 
     fn call(&self, _: &Rc<User>, node: &Node, body: Bytes) -> Outcome<Bytes> {
-        self.watched(node, (3, "call", 0), || self.answer_call(node, body))
+        self.watched(node, (3, "call", Carries::Nothing), || self.answer_call(node, body))
     }
 }
 

@@ -3,6 +3,7 @@
 use super::sessions::Connection;
 use super::{Meta, plain, watch};
 use crate::fs::{attr, qid};
+use crate::watch::Carries;
 use covey_io::task;
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
@@ -66,7 +67,7 @@ impl MetaServer {
             _ => self.0.request(request),
         };
         let outcome = match watched {
-            Some(watched) => self.0.watch.outcome(watched, outcome),
+            Some(watched) => self.0.watch.outcome_as(watched, outcome, learn),
             None => outcome,
         };
         match outcome {
@@ -121,7 +122,7 @@ impl MetaServer {
             _ => "log",
         };
         let watched = self.0.watch.begin(op.number(), op.name(), Some(&connection.client));
-        Some(watched.about(id_asked(op), 0).waits_for(waits_for))
+        Some(watched.about(id_asked(op), written(op)).waits_for(waits_for))
     }
 
     /// The state of the disk that the store is on.
@@ -162,6 +163,36 @@ fn id_asked(op: &Op) -> u64 {
         | Op::Fsync { id }
         | Op::Walk { from: id, .. } => *id,
         _ => 0,
+    }
+}
+
+/// The bytes of a file's content that an operation brings.
+fn written(op: &Op) -> Carries {
+    match op {
+        Op::WriteInline { data, .. }
+        | Op::AppendInline { data, .. }
+        | Op::Amend { data, .. }
+        | Op::CreateWrite { data, .. }
+            if !data.is_empty() =>
+        {
+            Carries::Written(data.len() as u64)
+        }
+        _ => Carries::Nothing,
+    }
+}
+
+/// What an answer says of the file: which one was found by its name, or made, and what was read of it.
+fn learn(request: &mut watch::Request, answer: &Answer) {
+    match &answer.reply {
+        Reply::Inline { inode, data } if !data.is_empty() => {
+            request.was_about(inode.id, Carries::Read(data.len() as u64));
+        }
+        // Of one that was there nothing was written.
+        Reply::Created { created: false, inode } => {
+            request.was_about(inode.id, Carries::Nothing);
+        }
+        Reply::Created { inode, .. } => request.was_about(inode.id, request.carries()),
+        _ => {}
     }
 }
 

@@ -53,6 +53,10 @@ async fn watch(
     loop {
         match keeper.next().await {
             Event::Ended(status) => ended.take().into_iter().for_each(|ended| ended(status)),
+            Event::Refused(pid) => tracing::error!(
+                "process {pid} of a session that was wiped cannot be killed, and runs on: the kernel refuses that; \
+                 hint: the node's daemon needs CAP_KILL, see its unit"
+            ),
             Event::Gone => break,
             Event::Started(_) | Event::Failed(..) => {}
         }

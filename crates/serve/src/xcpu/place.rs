@@ -308,7 +308,7 @@ impl Place for SessionPlace {
             match started.keeper.next().await {
                 Event::Started(_) => Ok(RunningJob::follow(started, group, ended) as Rc<dyn Job>),
                 Event::Failed(errno, stage) => Err(refused(&what, &directory, errno, stage)),
-                Event::Ended(_) | Event::Gone => {
+                Event::Ended(_) | Event::Refused(_) | Event::Gone => {
                     let why = format!("cannot start {what}: its keeper was killed");
                     Err(Errno::because(Errno::EIO, why))
                 }

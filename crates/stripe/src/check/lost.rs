@@ -165,7 +165,7 @@ pub async fn paths<A: Access>(
             if wanted.contains(&entry.id) {
                 found.entry(entry.id).or_default().push(below.clone());
             }
-            if entry.kind == KIND_DIRECTORY && seen.insert(entry.id) {
+            if entry.is_dir() && seen.insert(entry.id) {
                 left.push((entry.id, below));
             }
         })
@@ -220,5 +220,3 @@ const TRIES: usize = 8;
 const PAGE_ROWS: u32 = 2048;
 /// Bytes of entries asked for at once.
 const PAGE_BYTES: u32 = 128 << 10;
-/// S_IFDIR shifted right by 12.
-pub const KIND_DIRECTORY: u8 = 4;

@@ -159,7 +159,7 @@ impl<K: Kv> Store<K> {
         }
         let tally = page.tallies.0.last_mut().expect("it was pushed");
         tally.entries += 1;
-        tally.dirs += u64::from(named.kind == super::mode::DIRECTORY_KIND);
+        tally.dirs += u64::from(named.is_dir());
         Ok(())
     }
 

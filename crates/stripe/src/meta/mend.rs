@@ -144,7 +144,7 @@ impl<K: Kv> Store<K> {
             return Ok(());
         }
         dir.inode.size = dir.inode.size.saturating_sub(ENTRY_BYTES);
-        if named.kind == mode::DIRECTORY_KIND {
+        if named.is_dir() {
             dir.inode.nlink = dir.inode.nlink.saturating_sub(1).max(2);
         }
         dir.inode.version += 1;

@@ -1,7 +1,8 @@
 //! Who may do what: the checks of POSIX, as Linux makes them.
 
 use super::fault::{Fault, refuse};
-use crate::ops::{Caller, Inode};
+use super::keys::Named;
+use crate::ops::{Caller, DirEntry, Inode};
 use covey_ninep::tree::Errno;
 
 /// Type bits of a mode and the special permission bits, as in stat(2).
@@ -19,9 +20,10 @@ pub mod mode {
     pub const SETGID: u32 = 0o2000;
     pub const STICKY: u32 = 0o1000;
     pub const PERMISSIONS: u32 = 0o7777;
-    /// A directory, as directory entries have it.
-    pub const DIRECTORY_KIND: u8 = (DIRECTORY >> 12) as u8;
 }
+
+/// A directory, as directory entries have it.
+const DIRECTORY_KIND: u8 = (mode::DIRECTORY >> 12) as u8;
 
 /// Bits of an access.
 #[allow(missing_docs)]
@@ -55,6 +57,20 @@ impl Inode {
     /// The type as directory entries have it.
     pub fn kind(&self) -> u8 {
         (self.mode >> 12) as u8
+    }
+}
+
+impl DirEntry {
+    /// Whether the name leads to a directory.
+    pub fn is_dir(&self) -> bool {
+        self.kind == DIRECTORY_KIND
+    }
+}
+
+impl Named {
+    /// Whether the name leads to a directory.
+    pub fn is_dir(&self) -> bool {
+        self.kind == DIRECTORY_KIND
     }
 }
 

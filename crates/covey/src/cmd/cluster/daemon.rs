@@ -2,6 +2,7 @@
 
 use super::{Process, make_dir};
 use crate::error::{Cannot, Error, Result};
+use crate::output::unstamped;
 use covey_lab::enter::Way;
 use rustix::fs::FileType;
 use std::ffi::OsString;
@@ -62,6 +63,7 @@ pub fn spawn(arguments: &[OsString], log: &Path, place: Option<Way>) -> Result<D
 /// the disk: its log is put aside as it grows.
 pub fn detach() {
     // Fails only for the leader of a process group, which has been detached by someone else.
+    crate::output::becomes_log();
     let _ = rustix::process::setsid();
     tokio::task::spawn_local(async {
         loop {
@@ -115,6 +117,16 @@ impl Daemon {
     /// What it said since it was started.
     pub fn tail(&self) -> String {
         log_tail(&self.log, self.log_from)
+    }
+
+    /// The error that it has told in the form of all commands, with its hints; else an error of these words.
+    pub fn told(&self, else_what: impl FnOnce() -> String) -> Error {
+        let tail = self.tail();
+        let lines = || tail.lines().map(unstamped);
+        let told = lines().filter_map(|line| line.strip_prefix("covey: ")).last();
+        let hints = lines().filter_map(|line| line.strip_prefix("hint: "));
+        let message = told.map_or_else(else_what, str::to_owned);
+        hints.fold(Error::work(message), |error, hint| error.hint(hint))
     }
 
     /// Ends it at once.

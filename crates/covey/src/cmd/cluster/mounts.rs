@@ -1,6 +1,7 @@
 //! FUSE mounts of this machine: which there are, which belong to a cluster, and how they end.
 
-use super::{Cluster, Process};
+use super::trust::{is_roots_alone, roots_run_dir};
+use super::{Cluster, Process, make_dir};
 use crate::config::Config;
 use crate::error::{Cannot, Error, Result};
 use covey_io::os::mount::Mounted;
@@ -12,8 +13,10 @@ const UMOUNT_WAIT: Duration = Duration::from_secs(30);
 
 /// The mounts of a cluster that were started here: pid file, process, directory.
 pub fn of(cluster: &Cluster) -> Vec<(PathBuf, Process)> {
-    let entries = std::fs::read_dir(cluster.run_dir());
-    let files = entries.into_iter().flatten().flatten().map(|entry| entry.path());
+    let roots = cluster.config().ok().map(|config| roots_run_dir(&config.id));
+    let dirs = [Some(cluster.run_dir()), roots.filter(|dir| is_roots_alone(dir))];
+    let entries = dirs.into_iter().flatten().flat_map(std::fs::read_dir).flatten();
+    let files = entries.flatten().map(|entry| entry.path());
     let is_mount = |file: &PathBuf| {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with("mount-") && name.ends_with(".pid")
@@ -24,10 +27,28 @@ pub fn of(cluster: &Cluster) -> Vec<(PathBuf, Process)> {
         .collect()
 }
 
+/// The pid file of a mount that this process serves; None where no list of mounts is kept. Root's is never in a directory
+/// that another user can change: that one could have root write where a link leads.
+pub fn own_pid_file(config: &Config, mountpoint: &Path) -> Result<Option<PathBuf>> {
+    if let Some(cluster) = Cluster::of_trusted(config) {
+        return Ok(Some(pid_file(&cluster, mountpoint)));
+    }
+    if Cluster::of(config).is_none() {
+        return Ok(None);
+    }
+    let dir = roots_run_dir(&config.id);
+    make_dir(&dir, 0o755)?;
+    Ok(is_roots_alone(&dir).then(|| pid_file_in(&dir, mountpoint)))
+}
+
 /// The pid file of a mount.
 pub fn pid_file(cluster: &Cluster, mountpoint: &Path) -> PathBuf {
+    pid_file_in(&cluster.run_dir(), mountpoint)
+}
+
+fn pid_file_in(dir: &Path, mountpoint: &Path) -> PathBuf {
     let name = mountpoint.to_string_lossy().replace('%', "%%").replace('/', "%");
-    cluster.pid_file(&format!("mount-{name}"))
+    dir.join(format!("mount-{name}.pid"))
 }
 
 /// The file system type at a directory, if something is mounted right there.

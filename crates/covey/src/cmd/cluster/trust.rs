@@ -5,7 +5,7 @@ use super::Cluster;
 use crate::config::Config;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const STICKY: u32 = 0o1000;
 const BY_GROUP: u32 = 0o020;
@@ -23,6 +23,17 @@ impl Cluster {
         let dir = cluster.dir.canonicalize().ok()?;
         is_roots(&dir).then_some(Cluster { dir })
     }
+}
+
+/// Where root notes which mounts it serves of a cluster in whose directory it keeps no files.
+pub fn roots_run_dir(id: &str) -> PathBuf {
+    Path::new("/run/covey").join(id)
+}
+
+/// Whether nobody but root can change what the names in a directory lead to.
+pub fn is_roots_alone(dir: &Path) -> bool {
+    is_kept(dir, Shared::Never)
+        && dir.ancestors().skip(1).all(|above| is_kept(above, Shared::IfSticky))
 }
 
 /// Whether nobody but root can change what the names in this cluster's directory lead to.

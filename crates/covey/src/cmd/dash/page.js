@@ -5,6 +5,7 @@
 const INTERVAL_MS = 2000;
 const POINTS = 150; // five minutes
 const CLIENTS = 20;
+const FILES = 20;
 const OPERATIONS = 20;
 
 const history = { read: [], write: [], data: [], meta: [] };
@@ -79,7 +80,9 @@ function fill(table, headings, rows, nothing) {
 function rates(now, old, seconds) {
   const isNew = !old || old.count > now.count;
   const rate = (key) => ((now[key] ?? 0) - (isNew ? 0 : old[key] ?? 0)) / seconds;
-  return { requests: rate("count"), bytes: rate("bytes"), read: rate("bytes_read"), written: rate("bytes_written") };
+  const [read, written] = [rate("bytes_read"), rate("bytes_written")];
+  // Lines of files have no sum.
+  return { requests: rate("count"), bytes: now.bytes === undefined ? read + written : rate("bytes"), read, written };
 }
 
 // Every line of every node: its kind, part and name, its values, and its rates once there are two answers.
@@ -89,7 +92,7 @@ function lines(state) {
     const earlier = before?.nodes.find((one) => one.node === node.node)?.stats;
     const seconds = before ? (state.at_ms - before.at_ms) / 1000 : 0;
     for (const [line, values] of Object.entries(node.stats ?? {})) {
-      const kind = line.startsWith("op ") ? "op" : line.startsWith("client ") ? "client" : null;
+      const kind = ["op", "client", "file"].find((one) => line.startsWith(`${one} `));
       if (!kind) continue;
       const name = line.slice(kind.length + 1);
       const end = name.search(kind === "op" ? /\./ : / /);
@@ -123,8 +126,8 @@ function charts(all) {
   const sum = (keep, of) =>
     all.filter((line) => line.kind === "op" && line.rate && keep(line)).reduce((total, line) => total + of(line.rate), 0);
   const now = {
-    read: sum((line) => line.part === "data" && line.name === "read", (rate) => rate.bytes),
-    write: sum((line) => line.part === "data" && line.name === "write", (rate) => rate.bytes),
+    read: sum((line) => line.part === "data" && ["read", "read_view"].includes(line.name), (rate) => rate.bytes),
+    write: sum((line) => line.part === "data" && ["write", "write_view"].includes(line.name), (rate) => rate.bytes),
     data: sum((line) => line.part === "data", (rate) => rate.requests),
     meta: sum((line) => line.part === "meta", (rate) => rate.requests),
   };
@@ -242,13 +245,13 @@ function keptFromUs(state) {
   return nodes.length === 0 ? null : `${nodes.join(", ")}: only root and the servers' owner see this`;
 }
 
-function tables(all, kept) {
+function tables(all, paths, kept) {
   const rate = (line, of, show) => cell(line.rate ? show(of(line.rate)) : "–", "number");
   const shared = (line) => [
     rate(line, (rate) => rate.requests, (value) => `${count(value)}/s`),
     rate(line, (rate) => rate.bytes, (value) => `${bytes(value)}/s`),
   ];
-  const data = (line, of) => (line.part === "data" ? rate(line, of, (value) => `${bytes(value)}/s`) : cell("–", "number"));
+  const data = (line, of) => rate(line, of, (value) => `${bytes(value)}/s`);
   const clients = busiest(together(all), "client", CLIENTS).map((line) => [
     cell(line.values.client, "name"), cell(line.values.job || "–", "name"), cell(`${line.node} ${line.part}`, "short"),
     data(line, (rate) => rate.read), data(line, (rate) => rate.written),
@@ -257,6 +260,14 @@ function tables(all, kept) {
   ]);
   fill(byId("clients"), [["Client"], ["Job"], ["At"], ["Reads", "number"], ["Writes", "number"], ["Requests", "number"], ["Requests in all", "number"], ["Bytes in all", "number"]],
     clients, kept ?? "no client is connected");
+  const files = busiest(all, "file", FILES).map((line) => [
+    cell(paths[line.values.file] ?? `file ${line.values.file}`, "name"), cell(line.values.client, "name"),
+    cell(line.values.job || "–", "name"), cell(`${line.node} ${line.part}`, "short"),
+    data(line, (rate) => rate.read), data(line, (rate) => rate.written),
+    cell(bytes(line.values.bytes_read), "number"), cell(bytes(line.values.bytes_written), "number"),
+  ]);
+  fill(byId("files"), [["File"], ["Client"], ["Job"], ["At"], ["Reads", "number"], ["Writes", "number"], ["Read", "number"], ["Written", "number"]],
+    files, kept ?? "no file was read or written");
   const operations = busiest(all, "op", OPERATIONS).map((line) => [
     cell(`${line.part}.${line.name}`), cell(line.node), ...shared(line),
     cell(time(line.values.p50_us ?? 0), "number"), cell(time(line.values.p99_us ?? 0), "number"),
@@ -280,7 +291,7 @@ function show(state) {
   const kept = keptFromUs(state);
   works(state, kept);
   places(state, kept);
-  tables(all, kept);
+  tables(all, state.paths ?? {}, kept);
   slow(state, kept);
   before = state;
 }

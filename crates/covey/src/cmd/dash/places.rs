@@ -21,6 +21,11 @@ impl Places {
         }
     }
 
+    /// The session, as long as it is answered.
+    pub fn session(&self) -> Option<Fs> {
+        self.0.borrow().clone()
+    }
+
     /// A session that did not answer is left: the next look begins another one.
     async fn ask(&self, config: &Config) -> Result<Vec<Place>> {
         let known = self.0.take();

@@ -57,6 +57,18 @@ metrics! {
     CLIENT_TIME = "covey_client" Counter Seconds;
     /// Times of the metadata server's log and checkpoints
     STEPS = "covey_step_duration" Histogram Seconds;
+    /// Whether the node has the volume open; 0 where it is closed or stands by
+    VOLUME_OPEN = "covey_volume_open" Gauge;
+    /// The size of a volume that is open
+    VOLUME_SIZE = "covey_volume_size" Gauge Bytes;
+    /// Initiators' sessions on the volume
+    VOLUME_SESSIONS = "covey_volume_sessions" Gauge;
+    /// Requests of initiators to the volume since it was opened
+    VOLUME_REQUESTS = "covey_volume_requests" Counter;
+    /// Bytes that they have read and written
+    VOLUME_BYTES = "covey_volume" Counter Bytes;
+    /// Those of them that failed
+    VOLUME_FAILURES = "covey_volume_failures" Counter;
     /// What else a node counts: each plain number of its /stats
     EVENTS = "covey_events" Counter;
 }

@@ -108,7 +108,8 @@ impl Answer {
 impl Collector for Look {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         self.encode_nodes(&mut encoder)?;
-        self.encode_lines(&mut encoder)
+        self.encode_lines(&mut encoder)?;
+        self.encode_volumes(&mut encoder)
     }
 }
 
@@ -161,7 +162,7 @@ impl Look {
         self.0.iter().filter_map(|node| Some((node.name.as_str(), node.answer.report()?)))
     }
 
-    fn lines(&self) -> impl Iterator<Item = (&str, &Lines)> {
+    pub(super) fn lines(&self) -> impl Iterator<Item = (&str, &Lines)> {
         self.0.iter().filter_map(|node| Some((node.name.as_str(), node.answer.lines()?)))
     }
 
@@ -248,14 +249,18 @@ impl Look {
     }
 }
 
-fn begin<'a>(
+pub(super) fn begin<'a>(
     encoder: &'a mut DescriptorEncoder,
     metric: &'a Metric,
 ) -> Result<MetricEncoder<'a>, fmt::Error> {
     encoder.encode_descriptor(metric.name, metric.help, metric.unit.as_ref(), metric.kind)
 }
 
-fn one(family: &mut MetricEncoder, labels: &Labels, value: &impl EncodeMetric) -> fmt::Result {
+pub(super) fn one(
+    family: &mut MetricEncoder,
+    labels: &Labels,
+    value: &impl EncodeMetric,
+) -> fmt::Result {
     value.encode(family.encode_family(&labels)?)
 }
 
@@ -270,7 +275,7 @@ fn of_kind<'a>(
     })
 }
 
-fn number(values: &Map<String, Value>, key: &str) -> f64 {
+pub(super) fn number(values: &Map<String, Value>, key: &str) -> f64 {
     values.get(key).and_then(Value::as_f64).unwrap_or(0.0)
 }
 
@@ -358,6 +363,28 @@ mod tests {
             let line = format!("covey_client_{name}_total{{{labels}}} {value}\n");
             assert!(text.contains(&line), "no {line} in {text}");
         }
+    }
+
+    #[test]
+    fn volumes_are_told_with_what_they_did_and_closed_ones_without_a_size() {
+        let counts = "reads 3 read_bytes 4096 writes 2 write_bytes 1024 flushes 1 other_changes 5 failures 6";
+        let text = look(&format!(
+            "volume \"disk\" open 1 bytes 1000 sessions 2 {counts}\n\
+             volume \"away\" open 0 bytes 0 sessions 0 {counts}\n"
+        ));
+        let disk = r#"node="io1",volume="disk""#;
+        for line in [
+            format!("covey_volume_open{{{disk}}} 1.0\n"),
+            format!("covey_volume_size_bytes{{{disk}}} 1000.0\n"),
+            format!("covey_volume_sessions{{{disk}}} 2.0\n"),
+            format!("covey_volume_requests_total{{{disk},operation=\"flush\"}} 1.0\n"),
+            format!("covey_volume_bytes_total{{{disk},operation=\"read\"}} 4096.0\n"),
+            format!("covey_volume_failures_total{{{disk}}} 6.0\n"),
+            r#"covey_volume_open{node="io1",volume="away"} 0.0"#.to_owned(),
+        ] {
+            assert!(text.contains(&line), "no {line} in {text}");
+        }
+        assert_eq!(text.matches("covey_volume_size_bytes{").count(), 1, "{text}");
     }
 
     #[test]

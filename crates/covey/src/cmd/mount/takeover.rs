@@ -1,6 +1,6 @@
 //! `covey mount --takeover`: a mount in use passes to this version of the program.
 
-use super::{Args, KIND, log_file, on_thread, told};
+use super::{Args, KIND, log_file, on_thread};
 use crate::cmd::Context;
 use crate::cmd::cluster::{Cluster, Daemon, Process, mounts, spawn};
 use crate::config::Config;
@@ -46,9 +46,9 @@ pub async fn run(config: Config, mountpoint: &Path, args: &Args, context: &Conte
 }
 
 async fn in_foreground(config: Config, mountpoint: PathBuf, wish: Successor) -> Result<()> {
-    let cluster = Cluster::of(&config);
+    let cluster = Cluster::of_trusted(&config);
     let what = format!("take over the mount at {}", mountpoint.display());
-    let file = cluster.as_ref().map(|cluster| mounts::pid_file(cluster, &mountpoint));
+    let file = mounts::own_pid_file(&config, &mountpoint)?;
     let taken_file = std::sync::Arc::new(std::sync::Mutex::new(None));
     let kept = taken_file.clone();
     let serving = move || {
@@ -56,8 +56,8 @@ async fn in_foreground(config: Config, mountpoint: PathBuf, wish: Successor) -> 
             if let Err(error) = say_main_pid() {
                 tracing::warn!("cannot tell systemd whose process the mount is: {error}");
             }
-            let Some(cluster) = &cluster else { return };
-            let known = mounts::of(cluster).into_iter().find(|(_, process)| process.pid == before);
+            let all = cluster.as_ref().map(mounts::of).unwrap_or_default();
+            let known = all.into_iter().find(|(_, process)| process.pid == before);
             let path = known.map(|(path, _)| path).or(file);
             if let (Some(path), Some(mut me)) = (path, Process::now(std::process::id())) {
                 me.note = mountpoint.to_string_lossy().into_owned();
@@ -108,7 +108,8 @@ async fn wait(daemon: &mut Daemon, mountpoint: &Path) -> Result<()> {
         if let Some(end) = end {
             let _ = daemon.process.signal(Signal::TERM);
             let what = || format!("cannot take over the mount at {}: {end}", mountpoint.display());
-            return Err(told(&daemon.tail(), what)
+            return Err(daemon
+                .told(what)
                 .hint("the process that served the mount goes on as before")
                 .hint(format!("`fuser -vm {}` shows what uses it", mountpoint.display())));
         }

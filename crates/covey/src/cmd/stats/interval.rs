@@ -42,16 +42,22 @@ fn of_line(
     let max_us = after.get("max_us").and_then(Value::as_f64).unwrap_or(f64::MAX);
     let shown = |ns: u64| us(ns.min((max_us * 1e3) as u64));
     let mut values = Map::new();
-    for key in ["errors", "bytes"].into_iter().filter(|key| after.contains_key(*key)) {
+    for key in SUMS.into_iter().filter(|key| after.contains_key(*key)) {
         values.insert(key.into(), json!(less(key)));
     }
     values.insert("count".into(), json!(count));
+    if !after.contains_key("buckets") {
+        return Some(values);
+    }
     values.insert("mean_us".into(), us(less("sum_ns") / count));
     values.insert("p50_us".into(), shown(quantile_ns(&buckets, 0.5)));
     values.insert("p99_us".into(), shown(quantile_ns(&buckets, 0.99)));
     values.insert("max_us".into(), shown(top_ns(&buckets)));
     Some(values)
 }
+
+/// What is summed up beside times.
+const SUMS: [&str; 4] = ["errors", "bytes", "bytes_read", "bytes_written"];
 
 fn number(values: &Map<String, Value>, key: &str) -> u64 {
     values.get(key).and_then(Value::as_u64).unwrap_or(0)

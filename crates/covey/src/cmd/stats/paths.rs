@@ -1,8 +1,9 @@
-//! The files of slow requests by path. A server knows a file's number only; its paths are found by a walk of the
+//! Files by path, as far as they are wanted. A server knows a file's number only; its paths are found by a walk of the
 //! directories, which ends when all are found or its time is over: then the number stays.
 
-use crate::cmd::{Context, Session};
-use covey_stripe::check::{KIND_DIRECTORY, each_name};
+use crate::cmd::Context;
+use covey_stripe::check::each_name;
+use covey_stripe::client::Fs;
 use covey_stripe::ops::{Id, ROOT};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -12,36 +13,44 @@ use tokio::time::{Instant, timeout_at};
 const LIMIT: Duration = Duration::from_secs(3);
 
 /// One path for each of these files, as far as they were found in time.
-pub async fn find(context: &Context, mut wanted: BTreeSet<Id>) -> BTreeMap<Id, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    if wanted.remove(&ROOT) {
-        found.insert(ROOT, b"/".to_vec());
-    }
+pub async fn find(context: &Context, wanted: BTreeSet<Id>) -> Found {
+    let mut found = Found::new();
     if wanted.is_empty() {
         return found;
     }
     let until = Instant::now() + LIMIT;
     if let Ok(Ok(session)) = timeout_at(until, context.session()).await {
-        let _ = timeout_at(until, walk(&session, wanted, &mut found)).await;
+        find_in(&session.fs, wanted, until, &mut found).await;
         let _ = session.close(Ok(())).await;
     }
     found
 }
 
+/// A path of each file that was found.
+pub type Found = BTreeMap<Id, Vec<u8>>;
+
+/// The same in a session, until then.
+pub async fn find_in(fs: &Fs, mut wanted: BTreeSet<Id>, until: Instant, found: &mut Found) {
+    if wanted.remove(&ROOT) {
+        found.insert(ROOT, b"/".to_vec());
+    }
+    let _ = timeout_at(until, walk(fs, wanted, found)).await;
+}
+
 /// Directories near the root come first.
-async fn walk(session: &Session, mut wanted: BTreeSet<Id>, found: &mut BTreeMap<Id, Vec<u8>>) {
+async fn walk(fs: &Fs, mut wanted: BTreeSet<Id>, found: &mut Found) {
     let mut left = VecDeque::from([(ROOT, Vec::new())]);
     let mut seen = BTreeSet::from([ROOT]);
     while !wanted.is_empty()
         && let Some((dir, path)) = left.pop_front()
     {
         // What cannot be listed is passed over.
-        let _ = each_name(&session.fs, dir, |entry| {
+        let _ = each_name(fs, dir, |entry| {
             let below = [&path[..], b"/", entry.name.as_bytes()].concat();
             if wanted.remove(&entry.id) {
                 found.insert(entry.id, below.clone());
             }
-            if entry.kind == KIND_DIRECTORY && seen.insert(entry.id) {
+            if entry.is_dir() && seen.insert(entry.id) {
                 left.push_back((entry.id, below));
             }
         })

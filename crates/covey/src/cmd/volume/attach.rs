@@ -173,11 +173,7 @@ async fn wait(daemon: &mut Daemon, args: &Attach, place: &Path) -> Result<()> {
         let late = late.then(|| format!("it was not there within {} s", limit.as_secs()));
         if let Some(end) = daemon.ended().or(late) {
             let _ = daemon.process.signal(Signal::TERM);
-            let tail = daemon.tail();
-            let told = tail.lines().rfind(|line| line.starts_with("covey: "));
-            let why = told.map_or(end, |line| line.trim_start_matches("covey: ").to_owned());
-            let hints = tail.lines().filter_map(|line| line.strip_prefix("hint: "));
-            return Err(hints.fold(Error::work(why), |error, hint| error.hint(hint)));
+            return Err(daemon.told(|| end));
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

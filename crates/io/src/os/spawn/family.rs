@@ -1,28 +1,32 @@
 //! All processes that came of this one.
 
 use crate::os::process::stat;
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::HashMap;
 use std::fs;
 
 /// Kills all descendants that there are now. What they start meanwhile is met by the next call: orphans come
-/// to this process, which is their subreaper.
-pub(super) fn kill() {
+/// to this process, which is their subreaper. Answers one that the kernel refuses to kill, if there is any.
+pub(super) fn kill() -> Option<u32> {
     let processes = processes();
     let own = std::process::id();
+    let mut refused = None;
     for (pid, seen) in &processes {
-        if is_below(*pid, own, &processes) {
-            kill_one(*pid, *seen);
+        if is_below(*pid, own, &processes) && kill_one(*pid, *seen) == Err(Errno::PERM) {
+            refused = Some(*pid);
         }
     }
+    refused
 }
 
 /// Kills a process, if it is still the one that was seen: the descriptor is taken before the check.
-fn kill_one(pid: u32, seen: Seen) {
-    let Some(number) = Pid::from_raw(pid.cast_signed()) else { return };
-    let Ok(descriptor) = pidfd_open(number, PidfdFlags::empty()) else { return };
-    if look(pid).is_some_and(|now| now.started == seen.started) {
-        let _ = pidfd_send_signal(&descriptor, Signal::KILL);
+fn kill_one(pid: u32, seen: Seen) -> Result<(), Errno> {
+    let Some(number) = Pid::from_raw(pid.cast_signed()) else { return Ok(()) };
+    let Ok(descriptor) = pidfd_open(number, PidfdFlags::empty()) else { return Ok(()) };
+    match look(pid) {
+        Some(now) if now.started == seen.started => pidfd_send_signal(&descriptor, Signal::KILL),
+        _ => Ok(()),
     }
 }
 

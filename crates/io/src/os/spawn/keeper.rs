@@ -27,6 +27,7 @@ pub(super) fn keep(fds: Vec<OwnedFd>) {
             program,
             is_over: false,
             is_ending: false,
+            refusals: 0,
         })
     };
     // Kept for the answer to a start that fails.
@@ -100,13 +101,15 @@ struct Family {
     is_over: bool,
     /// Everything is to end.
     is_ending: bool,
+    /// How many times in a row the kernel has refused to kill some of it.
+    refusals: u32,
 }
 
 impl Family {
     fn live(mut self) {
         loop {
             if self.is_ending {
-                family::kill();
+                self.end();
             }
             if !self.reap() {
                 return;
@@ -115,10 +118,23 @@ impl Family {
         }
     }
 
+    /// Kills what is left. What cannot be killed is said once, and waited for: it may end without that.
+    fn end(&mut self) {
+        let Some(pid) = family::kill() else { return self.refusals = 0 };
+        self.refusals = self.refusals.saturating_add(1);
+        if self.refusals == REFUSALS_MAX {
+            say(&self.daemon, Event::Refused(pid));
+        }
+    }
+
     /// Waits for something to happen; while everything ends, for a moment only, since a process may have
     /// had children that were not seen.
     fn wait(&mut self) {
-        let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+        let (tv_sec, tv_nsec) = match self.refusals {
+            0..REFUSALS_MAX => (0, 10_000_000),
+            _ => (1, 0),
+        };
+        let timeout = rustix::time::Timespec { tv_sec, tv_nsec };
         let timeout = self.is_ending.then_some(&timeout);
         let ready = {
             let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
@@ -208,6 +224,9 @@ impl Family {
         }
     }
 }
+
+/// One that has just ended may be refused, too, until it was waited for.
+const REFUSALS_MAX: u32 = 10;
 
 fn say(daemon: &OwnedFd, event: Event) {
     tell(daemon, Word::Event(event));

@@ -25,6 +25,8 @@ pub enum Event {
     Failed(i32, Stage),
     /// It ended with this status, as wait(2) gives it. What it started may go on.
     Ended(i32),
+    /// It is to end, and the kernel refuses to kill this process of it, which takes CAP_KILL. Said once.
+    Refused(u32),
     /// Nothing of it is left.
     Gone,
 }
@@ -153,6 +155,7 @@ impl Event {
             Event::Started(pid) => packet(b'S', 0, pid.cast_signed()),
             Event::Failed(errno, stage) => packet(b'F', stage.number(), errno),
             Event::Ended(status) => packet(b'E', 0, status),
+            Event::Refused(pid) => packet(b'R', 0, pid.cast_signed()),
             Event::Gone => packet(b'G', 0, 0),
         }
     }
@@ -163,6 +166,7 @@ impl Event {
             b'S' => Event::Started(number.cast_unsigned()),
             b'F' => Event::Failed(number, Stage::of(packet[1])),
             b'E' => Event::Ended(number),
+            b'R' => Event::Refused(number.cast_unsigned()),
             _ => Event::Gone,
         }
     }
@@ -236,6 +240,7 @@ mod tests {
             Event::Started(4_000_000_000),
             Event::Failed(2, Stage::Directory),
             Event::Ended(256),
+            Event::Refused(4_000_000_000),
             Event::Gone,
         ] {
             assert_eq!(Event::decode(event.encode()), event);

@@ -147,6 +147,33 @@ fn a_signal_that_the_kernel_refuses_is_an_error() {
 }
 
 #[test]
+fn what_cannot_be_killed_is_told_once_and_waited_for() {
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+    if !crate::os::credentials::can_switch() {
+        return covey_harness::skip("to become another user takes root");
+    }
+    let mut fewer = capabilities(None).unwrap();
+    fewer.effective.remove(CapabilitySet::KILL);
+    fewer.permitted.remove(CapabilitySet::KILL);
+    let starter = std::thread::spawn(move || {
+        set_capabilities(None, fewer).unwrap();
+        Starter::fork().unwrap()
+    });
+    let starter = starter.join().unwrap();
+    block_on(async {
+        let mut command = shell("read line; exit 3");
+        (command.uid, command.gid, command.groups) = (4321, 1234, vec![1234]);
+        let started = starter.start(&command).unwrap();
+        let Event::Started(pid) = started.keeper.next().await else { panic!("it has not started") };
+        started.keeper.kill();
+        assert_eq!(started.keeper.next().await, Event::Refused(pid));
+        started.stdin.write(b"go on\n").await.unwrap();
+        assert_eq!(started.keeper.next().await, Event::Ended(3 << 8));
+        assert_eq!(started.keeper.next().await, Event::Gone);
+    });
+}
+
+#[test]
 fn a_program_whose_starter_has_lost_its_daemon_ends() {
     let starter = Starter::fork().unwrap();
     block_on(async {

@@ -85,7 +85,7 @@ impl<K: Kv> Store<K> {
     fn add_moved(&self, parent: Id, name: &Name, changes: &mut Vec<Lease>) -> Result<(), Fault> {
         if let Some(named) = self.named(parent, name)? {
             changes.push(content(named.id));
-            if named.kind == KIND_DIRECTORY {
+            if named.is_dir() {
                 changes.push(Lease { id: named.id, place: true });
             }
         }
@@ -145,6 +145,3 @@ fn add(inode: &Inode, told: &mut Vec<Lease>) {
 fn content(id: Id) -> Lease {
     Lease { id, place: false }
 }
-
-/// A directory's type in entries.
-const KIND_DIRECTORY: u8 = 4;
