@@ -19,6 +19,8 @@ mod control;
 mod file;
 mod portals;
 mod record;
+#[cfg(test)]
+mod sample;
 mod standby;
 mod store;
 mod striped;

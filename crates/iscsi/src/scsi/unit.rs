@@ -11,7 +11,7 @@ use super::unsynced::{Noted, Unsynced};
 use super::{Nexus, call::End};
 use crate::store::{Answer, Failure, Held, Hold, Reply, Request, Store};
 use bytes::Bytes;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,7 +51,7 @@ pub struct Unit {
 
 /// What a unit remembers.
 pub(super) struct State {
-    visitors: HashMap<u64, Visitor>,
+    visitors: BTreeMap<u64, Visitor>,
     pub(super) reservations: Reservations,
     /// Who has written since it last brought everything to stable storage.
     pub(super) unsynced: Unsynced,
@@ -149,7 +149,7 @@ impl Unit {
             None => (Sanitize::No, saved),
         };
         let state = State {
-            visitors: HashMap::new(),
+            visitors: BTreeMap::new(),
             reservations: Reservations::restore(saved).ok_or(Unfit::Reservations)?,
             unsynced: Unsynced::default(),
             reserved: None,

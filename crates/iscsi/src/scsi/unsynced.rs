@@ -7,14 +7,14 @@
 use super::Nexus;
 use super::reservations::Port;
 use super::unit::Unit;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 /// The count of losses at the first write of each port since its last sync.
 #[derive(Default)]
 pub(super) struct Unsynced {
-    by_nexus: HashMap<u64, (Port, u64)>,
+    by_nexus: BTreeMap<u64, (Port, u64)>,
     /// What a nexus was told of by its last sync. It has not heard of that if it is lost before it asks for another one.
-    told: HashMap<u64, (Port, u64)>,
+    told: BTreeMap<u64, (Port, u64)>,
     /// Of nexuses that are gone. Their ports may come back and sync.
     departed: VecDeque<(Port, u64)>,
     /// Syncs that have begun.

@@ -2,31 +2,8 @@
 
 use super::record::Backing;
 use super::*;
-use covey_cluster::config::parse;
 use covey_iscsi::store::{Answer, Hold, Reply, Request};
 use tokio::task::LocalSet;
-
-const FILE: &str = r#"
-version = 1
-[cluster]
-name = "c"
-id = "00000000000000000000000000000000"
-[[node]]
-name = "meta"
-roles = ["meta", "data"]
-listen = ["unix!DIR/meta"]
-store = "DIR/meta.d"
-[[node]]
-name = "gw1"
-roles = ["launch"]
-listen = ["unix!DIR/gw1"]
-store = "DIR/gw1.d"
-[[node]]
-name = "gw2"
-roles = ["launch"]
-listen = ["unix!DIR/gw2"]
-store = "DIR/gw2.d"
-"#;
 
 /// A metadata server that has the data, too; and nodes of which only the volumes are there.
 struct Lab {
@@ -44,8 +21,7 @@ impl Lab {
 
 fn with_lab(test: impl AsyncFnOnce(Lab)) {
     let dir = tempfile::tempdir().unwrap();
-    let text = FILE.replace("DIR", &dir.path().display().to_string());
-    let config = Arc::new(parse(&text, Path::new("test")).unwrap());
+    let config = sample::config(dir.path());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, async {
         crate::node::init(&config, "meta").await.unwrap();

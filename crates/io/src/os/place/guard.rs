@@ -191,22 +191,34 @@ struct Watched {
 }
 
 impl Watched {
-    /// Whether it is to be looked at again. One that does well is asked hundreds of times between two
-    /// looks, and hardly ever waits.
+    /// Whether it is to be looked at again.
     fn look(&mut self) -> bool {
         let (served, waited) = (self.seat.served.load(Ordering::Relaxed), self.seat.waited());
-        if waited.saturating_sub(self.waited) > EVERY / 2 {
-            self.seat.set_free(Found::Starved);
-        } else if served == self.served {
-            self.seat.set_free(Found::Paused);
+        let since = (served.wrapping_sub(self.served), waited.saturating_sub(self.waited));
+        if let Some(found) = judge(since.0, since.1) {
+            self.seat.set_free(found);
         }
         (self.served, self.waited) = (served, waited);
         self.seat.is_moved.load(Ordering::Relaxed)
     }
 }
 
+/// What is wrong with a thread that has been asked so often and has waited so long since the last look. One that does well is
+/// asked hundreds of times, and waits each time until its caller sleeps: nearly half of the time, where both work equally long.
+fn judge(served: u64, waited: Duration) -> Option<Found> {
+    if served < SERVED_MIN && waited > EVERY / 2 {
+        Some(Found::Starved)
+    } else if served == 0 {
+        Some(Found::Paused)
+    } else {
+        None
+    }
+}
+
 /// How often it looks. A conversation is hundreds of requests in this time.
 const EVERY: Duration = Duration::from_millis(5);
+/// Who is asked so often between two looks gets to run.
+const SERVED_MIN: u64 = 64;
 
 const PAUSED: u8 = 1;
 const STARVED: u8 = 2;
@@ -215,6 +227,20 @@ const STARVED: u8 = 2;
 mod tests {
     use super::*;
     use rustix::thread::CpuSet;
+
+    #[test]
+    fn who_waits_for_a_caller_that_works_as_long_is_not_starved() {
+        let wait = |micros| Duration::from_micros(micros);
+        assert_eq!(judge(245, wait(2050)), None);
+        // A look that came late, and one that met a caller with more to do.
+        assert_eq!(judge(450, wait(4200)), None);
+        assert_eq!(judge(SERVED_MIN, wait(2600)), None);
+        assert_eq!(judge(SERVED_MIN - 1, wait(2600)), Some(Found::Starved));
+        assert_eq!(judge(0, wait(4900)), Some(Found::Starved));
+        // A slow conversation, and none.
+        assert_eq!(judge(25, wait(300)), None);
+        assert_eq!(judge(0, wait(0)), Some(Found::Paused));
+    }
 
     /// Runs `body` on a thread of its own with all its CPUs and one of them, where it may be tried.
     fn on_a_thread(body: impl FnOnce(Arc<Seat>, CpuSet, usize) + Send + 'static) {

@@ -146,9 +146,12 @@ pub fn can_yield() -> bool {
 
 /// Whether this machine has a CPU with nothing to do, as far as can be told.
 pub fn has_idle_cpu() -> bool {
+    // It reads the control group's files, which takes longer than many requests: a busy machine is asked again and again.
+    static CPUS: OnceLock<usize> = OnceLock::new();
+    let cpus =
+        CPUS.get_or_init(|| std::thread::available_parallelism().map_or(1, |count| count.get()));
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let cpus = std::thread::available_parallelism().map_or(1, |count| count.get());
-    runnable(&text).is_some_and(|count| count < cpus)
+    runnable(&text).is_some_and(|count| count < *cpus)
 }
 
 /// How many threads run or want to, in the text of /proc/loadavg: `0.20 0.18 0.12 1/80 11206`.

@@ -1,41 +1,22 @@
 //! Commands at a node that reaches no metadata server: what they refuse without one, and volumes in its own files.
 
-use super::super::LIST;
 use super::super::record::parse as parse_list;
+use super::super::turns::PATIENCE;
+use super::super::{LIST, sample};
 use super::*;
-use covey_cluster::config::parse;
 use std::path::Path;
-use std::sync::Arc;
 use tokio::task::LocalSet;
-
-const FILE: &str = r#"
-version = 1
-[cluster]
-name = "c"
-id = "00000000000000000000000000000000"
-[[node]]
-name = "meta"
-roles = ["meta", "data"]
-listen = ["unix!DIR/meta"]
-store = "DIR/meta.d"
-[[node]]
-name = "gw"
-roles = ["launch"]
-listen = ["unix!DIR/gw"]
-store = "DIR/gw.d"
-"#;
 
 /// Runs within a runtime, with the volumes of a list, none of which is open.
 fn with_volumes<T>(list: &str, test: impl AsyncFnOnce(Rc<Volumes>, &Path) -> T) -> T {
     let dir = tempfile::tempdir().unwrap();
-    let text = FILE.replace("DIR", &dir.path().display().to_string());
-    let config = Arc::new(parse(&text, Path::new("test")).unwrap());
+    let config = sample::config(dir.path());
     let list = list.replace("DIR", &dir.path().display().to_string());
     std::fs::write(dir.path().join(LIST), list).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let ports = crate::net::TargetPorts::default();
     LocalSet::new().block_on(&runtime, async {
-        let volumes = Volumes::load(config, "gw", dir.path(), None, ports).unwrap();
+        let volumes = Volumes::load(config, "gw1", dir.path(), None, ports).unwrap();
         test(volumes, dir.path()).await
     })
 }
@@ -163,5 +144,32 @@ fn a_node_stands_by_for_no_volume_that_has_only_the_name() {
         let refused = run(&volumes, &["join", "disk", "/disk"]).await.unwrap_err();
         assert_eq!(refused.code, Errno::EEXIST, "{refused}");
         assert!(refused.to_string().contains("kept in file /x"), "{refused}");
+    });
+}
+
+/// Commands are at work on the blocks that would be cut off, and their disk does not answer.
+#[test]
+fn a_resize_that_waits_for_blocks_in_use_ends_and_changes_nothing() {
+    with_volumes("", async |volumes, dir| {
+        let image = dir.join("image").display().to_string();
+        run(&volumes, &["create", "disk", "file", &image, "size", "1048576"]).await.unwrap();
+        let volume = volumes.find("disk").unwrap();
+        let unit = volume.need().unwrap().unit;
+        volumes.patience.set(Duration::from_millis(10));
+        let at_work = unit.close_from(1024).await;
+        let resize = ["resize", "disk", "4096", "shrink"];
+        let within = Duration::from_secs(60);
+        let refused = tokio::time::timeout(within, run(&volumes, &resize)).await;
+        let refused = refused.expect("it does not wait for ever").unwrap_err();
+        assert_eq!(refused.code, Errno::ETIMEDOUT, "{refused}");
+        assert!(refused.to_string().contains("nothing was changed"), "{refused}");
+        // The store had refused what lies behind the new end meanwhile.
+        assert_eq!((volume.bytes(), unit.blocks()), (Some(1 << 20), 2048));
+        assert_eq!(std::fs::metadata(&image).unwrap().len(), 1 << 20);
+        drop(at_work);
+        volumes.patience.set(PATIENCE);
+        run(&volumes, &resize).await.unwrap();
+        assert_eq!((volume.bytes(), unit.blocks()), (Some(4096), 8));
+        assert_eq!(std::fs::metadata(&image).unwrap().len(), 4096);
     });
 }
