@@ -19,6 +19,7 @@ mod switch;
 use portable as switch;
 
 pub use round::{Round, give_way};
+pub(crate) use round::{counter, gone_on, may_go_on};
 
 use corosensei::stack::{DefaultStack, Stack, StackPointer};
 use covey_wire::Span;

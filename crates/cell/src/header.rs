@@ -91,33 +91,28 @@ impl<S: Shared> Drop for Access<'_, S> {
 }
 
 /// Lets a worker copy; `None` while the host changes the line, or when the line is another file's by now.
-#[inline]
+#[inline(always)]
 pub fn enter<S: Shared>(memory: &S, worker: u32, ticket: Ticket) -> Option<Access<'_, S>> {
     let at = header_at(ticket.index);
     memory.store(box_at(worker) + ACCESS_AT, ticket.index + 1);
     memory.fence_light();
     let generation = memory.load(at + GENERATION);
+    let access = Access { memory, worker, view: glance(memory, ticket) };
+    let holds = generation.is_multiple_of(2) && memory.load(at + EPOCH) == ticket.epoch;
+    holds.then_some(access)
+}
+
+/// What a line says now, for what needs no right to copy: it may be wrong at once.
+#[inline(always)]
+pub fn glance(memory: &impl Shared, ticket: Ticket) -> View {
+    let at = header_at(ticket.index);
     let place = Place {
         mapping: memory.load(at + MAPPING),
         pointer: memory.load_wide(at + POINTER),
         capacity: memory.load_wide(at + CAPACITY),
     };
     // Never more than lies there, whatever the line says.
-    let size = memory.load_wide(at + SIZE).min(place.capacity);
-    let access = Access { memory, worker, view: View { size, place } };
-    let holds = generation.is_multiple_of(2) && memory.load(at + EPOCH) == ticket.epoch;
-    holds.then_some(access)
-}
-
-/// What a line says now, for what needs no right to copy: it may be wrong at once.
-#[inline]
-pub fn glance(memory: &impl Shared, ticket: Ticket) -> Place {
-    let at = header_at(ticket.index);
-    Place {
-        mapping: memory.load(at + MAPPING),
-        pointer: memory.load_wide(at + POINTER),
-        capacity: memory.load_wide(at + CAPACITY),
-    }
+    View { size: memory.load_wide(at + SIZE).min(place.capacity), place }
 }
 
 /// What becomes of the time while a worker copies.

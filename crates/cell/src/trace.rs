@@ -69,9 +69,29 @@ pub struct Diverged {
 impl fmt::Display for Diverged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Diverged { line, recorded, happened } = self;
-        write!(f, "replay differs at line {line}: recorded `{recorded}`, happened `{happened}`")
+        write!(f, "replay differs at line {line}: recorded `{recorded}`, happened `{happened}`")?;
+        if self.is_of_other_bytes() { f.write_str(OTHER_BYTES) } else { Ok(()) }
     }
 }
+
+impl Diverged {
+    /// Whether the program did the same, and has read other bytes.
+    fn is_of_other_bytes(&self) -> bool {
+        let recorded = read_of(&self.recorded);
+        recorded.is_some() && recorded == read_of(&self.happened)
+    }
+}
+
+/// Who has read how much, where an event is that.
+fn read_of(event: &str) -> Option<&str> {
+    let (read, sum) = event.strip_prefix("done ")?.rsplit_once(' ')?;
+    (sum.len() == SUM_DIGITS && read.contains(' ')).then_some(read)
+}
+
+const SUM_DIGITS: usize = 16;
+/// Why a program that does the same each time may still read something else.
+const OTHER_BYTES: &str = "; hint: other bytes were read. A trace has what came through pipes, but not what others \
+                           write into a region or file while the program runs";
 
 impl std::error::Error for Diverged {}
 
@@ -239,6 +259,19 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
     use std::rc::Rc;
+
+    #[test]
+    fn a_replay_that_reads_other_bytes_says_why_that_may_be_and_another_difference_does_not() {
+        let replay = |happened: &str| {
+            let mut trace = Trace::replay("done 1 64 cbf29ce484222325\n");
+            trace.event(format_args!("{happened}")).unwrap_err().to_string()
+        };
+        let said = replay("done 1 64 af63bd4c8601b7df");
+        assert!(said.ends_with("write into a region or file while the program runs"), "{said}");
+        for other in ["done 2 64 af63bd4c8601b7df", "done 1 32 af63bd4c8601b7df", "done 1 64"] {
+            assert!(!replay(other).contains("hint"), "{other}");
+        }
+    }
 
     /// Takes so many bytes.
     #[derive(Clone)]

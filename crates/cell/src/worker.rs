@@ -23,9 +23,11 @@ mod errand;
 mod files;
 mod link;
 mod ops;
+mod quick;
 mod turn;
 
 pub use files::{FILES_MAX, mode};
+pub use quick::{Begun, read, write};
 
 use crate::coroutine::{Coroutine, Resumer, Round};
 use crate::header::Ticket;
@@ -39,10 +41,12 @@ use errand::Errand;
 use files::Files;
 use link::Link;
 use ops::Op;
+use quick::{Counter, Own};
 use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
 use std::num::NonZeroU64;
+use std::ptr;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -70,10 +74,10 @@ pub trait Ground {
     fn adopt(&mut self, mapping: u32) -> Result<()>;
 
     /// Copies from the memory of a file to the local store.
-    fn fetch(&mut self, mapping: u32, pointer: u64, to: Span) -> Copied;
+    fn fetch(&self, mapping: u32, pointer: u64, to: Span) -> Copied;
 
     /// Copies from the local store to the memory of a file.
-    fn put(&mut self, from: Span, mapping: u32, pointer: u64) -> Copied;
+    fn put(&self, from: Span, mapping: u32, pointer: u64) -> Copied;
 
     /// The memory of a file will be copied soon.
     fn prefetch(&self, mapping: u32, pointer: u64, bytes: u64);
@@ -82,7 +86,7 @@ pub trait Ground {
     fn take(&self, from: Span) -> Bytes;
 
     /// Copies bytes to the local store.
-    fn give(&mut self, to: Span, bytes: &[u8]);
+    fn give(&self, to: Span, bytes: &[u8]);
 
     /// A block of the local store; `None` when the machine has none.
     fn allocate(&mut self, bytes: u64) -> Option<Span>;
@@ -129,6 +133,8 @@ pub enum Request {
     Read { fd: i32, to: Span, at: Option<u64> },
     /// Writes at an offset, or where the descriptor is. Answers how much.
     Write { fd: i32, from: Span, at: Option<u64> },
+    /// Reads what a read that was begun by [`read`] was to bring. Answers how much.
+    Finish(Begun),
     /// Moves a descriptor: from the beginning (0), from where it is (1), from the end (2). Answers where it is.
     Seek { fd: i32, offset: i64, whence: u32 },
     /// Writes to the log.
@@ -221,10 +227,11 @@ impl From<Diverged> for Ended {
 
 /// One worker. Made, it connects to its host; [`Worker::start`] makes its first coroutine; [`Worker::run`] runs them all.
 pub struct Worker<G: Ground> {
-    ground: G,
+    ground: Own<G>,
     number: u32,
     link: Link<G::Memory>,
-    files: Files,
+    files: Own<Files>,
+    counter: Own<Counter<G>>,
     store: LocalStore,
     trace: Trace,
     cors: Vec<Option<Slot>>,
@@ -313,11 +320,14 @@ impl<G: Ground> Worker<G> {
     ) -> std::result::Result<Worker<G>, Ended> {
         let mailbox = WorkerBox::new(ground.memory().clone(), number);
         let link = Link::new(mailbox, ground.now());
+        let (ground, files) = (Own::new(ground), Own::new(Files::default()));
+        let counter = Own::new(Counter::new(&files, &ground, number));
         let mut worker = Worker {
             ground,
             number,
             link,
-            files: Files::default(),
+            files,
+            counter,
             store,
             trace,
             cors: Vec::new(),
@@ -331,6 +341,7 @@ impl<G: Ground> Worker<G> {
             Err(error) => return Err(Ended::Host(format!("it refuses this worker: {error}"))),
         }
         worker.link.open();
+        worker.queue.set_counter(ptr::from_ref(&*worker.counter).cast());
         Ok(worker)
     }
 
@@ -351,11 +362,13 @@ impl<G: Ground> Worker<G> {
             }
             let Some(cor) = self.queue.first() else {
                 if self.parked.is_empty() {
-                    return self.link.flush(&mut self.ground);
+                    return self.link.flush(&mut *self.ground);
                 }
                 self.wait_for_arrival()?;
                 continue;
             };
+            // Nobody outside the queue is waited for: so nobody is to be looked for at the end of a round.
+            self.queue.set_goes_round(self.parked.is_empty());
             self.queue.set_left(self.queue.left() - 1);
             // It waits for that once: afterwards it may give way by itself, and then waits for its turn alone.
             self.queue.set_idle(true);
@@ -417,10 +430,10 @@ impl<G: Ground> Worker<G> {
     /// Waits for messages that are on their way: everything else stands still.
     fn wait_for(&mut self, mut op: Op) -> std::result::Result<Result<ops::Reply>, Ended> {
         loop {
-            if let Some(result) = self.link.poll(&mut op, &mut self.ground)? {
+            if let Some(result) = self.link.poll(&mut op, &mut *self.ground)? {
                 return Ok(result);
             }
-            self.link.wait(&mut self.ground)?;
+            self.link.wait(&mut *self.ground)?;
         }
     }
 
@@ -460,7 +473,7 @@ impl<G: Ground> Worker<G> {
             let slot = self.cors[cor as usize].as_mut().expect("who is parked is there");
             let Wait::Message(sent) = &mut slot.wait else { unreachable!("messages park") };
             let after = sent.after;
-            match self.link.poll(&mut sent.op, &mut self.ground)? {
+            match self.link.poll(&mut sent.op, &mut *self.ground)? {
                 Some(result) => self.arrived(cor, result, after)?,
                 None => self.parked.push_back(cor),
             }
@@ -514,7 +527,7 @@ impl<G: Ground> Worker<G> {
                 let cor = self.parked.front().expect("somebody is parked");
                 return Ok(self.trace.event(format_args!("arrive {cor}"))?);
             }
-            self.link.wait(&mut self.ground)?;
+            self.link.wait(&mut *self.ground)?;
         }
     }
 }

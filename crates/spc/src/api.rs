@@ -17,8 +17,9 @@
 //! ```
 
 use crate::boundary::{apart, ask};
+use crate::ground::Store;
 use covey_cell::coroutine::{STACK_BYTES_MIN, give_way};
-use covey_cell::worker::{Cor, Request, Spawn, mode};
+use covey_cell::worker::{self, Cor, Request, Spawn, mode};
 use covey_ninep::tree::Errno;
 use covey_wire::Span;
 use std::cell::Cell;
@@ -83,22 +84,22 @@ impl File {
 
     /// Reads where the file is; 0 at the end.
     pub fn read(&self, into: &mut [u8]) -> Result<usize> {
-        count(Request::Read { fd: self.fd, to: room(into), at: None })
+        read(self.fd, room(into), None)
     }
 
     /// Reads at an offset; 0 behind the end.
     pub fn read_at(&self, into: &mut [u8], offset: u64) -> Result<usize> {
-        count(Request::Read { fd: self.fd, to: room(into), at: Some(offset) })
+        read(self.fd, room(into), Some(offset))
     }
 
     /// Writes where the file is.
     pub fn write(&self, from: &[u8]) -> Result<usize> {
-        count(Request::Write { fd: self.fd, from: bytes(from), at: None })
+        write(self.fd, bytes(from), None)
     }
 
     /// Writes at an offset.
     pub fn write_at(&self, from: &[u8], offset: u64) -> Result<usize> {
-        count(Request::Write { fd: self.fd, from: bytes(from), at: Some(offset) })
+        write(self.fd, bytes(from), Some(offset))
     }
 
     /// Moves to another place; where it is then.
@@ -157,8 +158,24 @@ fn file(request: Request) -> Result<File> {
     done(request).map(|fd| File { fd: fd as i32, _here: PhantomData })
 }
 
-fn count(request: Request) -> Result<usize> {
-    done(request).map(|count| count as usize)
+#[inline]
+fn read(fd: i32, to: Span, at: Option<u64>) -> Result<usize> {
+    // SAFETY: all coroutines of a worker's thread are those of its worker, and the memory is the caller's.
+    counted(unsafe { worker::read::<Store>(fd, to, at) })
+}
+
+#[inline]
+fn write(fd: i32, from: Span, at: Option<u64>) -> Result<usize> {
+    // SAFETY: the same.
+    counted(unsafe { worker::write::<Store>(fd, from, at) })
+}
+
+/// What the coroutine has done by itself, or else the answer to what is to be asked.
+#[inline]
+fn counted(transferred: std::result::Result<u64, Request>) -> Result<usize> {
+    transferred
+        .or_else(|request| done(request).map(|count| count as u64))
+        .map(|count| count as usize)
 }
 
 fn done(request: Request) -> Result<i64> {

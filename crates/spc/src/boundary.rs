@@ -16,6 +16,12 @@ pub fn ask(request: Request) -> Result<i64, u32> {
     answer.map_or(Err(Errno::EPERM), Answer::result)
 }
 
+/// What the coroutine has done by itself, or else the answer to what is to be asked, or -1.
+#[inline(always)]
+pub fn settled(done: Result<u64, Request>) -> i64 {
+    done.map_or_else(|request| ask(request).unwrap_or(-1), |count| count as i64)
+}
+
 /// Does work that needs a large stack.
 pub fn apart<R>(work: impl FnOnce() -> R) -> R {
     on_large_stack(work)

@@ -2,8 +2,9 @@
 //! stack, which may be small.
 
 use crate::api::yield_now;
-use crate::boundary::{apart, ask, export, memory, text};
-use covey_cell::worker::{Cor, Request, Spawn};
+use crate::boundary::{apart, ask, export, memory, settled, text};
+use crate::ground::Store;
+use covey_cell::worker::{self, Cor, Request, Spawn};
 use covey_io::os::program::GuardPage;
 use covey_ninep::tree::Errno;
 use covey_wire::Span;
@@ -46,39 +47,27 @@ export! {
 }
 export! {
     /// Reads where the descriptor is.
-    fn spc_read(fd: c_int, data: *mut c_void, count: c_uint) -> c_int {
-        match transferred(data, count) {
-            Some(to) => Request::Read { fd, to, at: None },
-            None => refuse(NO_MEMORY),
-        }
-    }
+    free fn spc_read(fd: c_int, data: *mut c_void, count: c_uint) -> c_int {
+        read(fd, data, count, None)
+    } else -1
 }
 export! {
     /// Writes where the descriptor is.
-    fn spc_write(fd: c_int, data: *const c_void, count: c_uint) -> c_int {
-        match transferred(data, count) {
-            Some(from) => Request::Write { fd, from, at: None },
-            None => refuse(NO_MEMORY),
-        }
-    }
+    free fn spc_write(fd: c_int, data: *const c_void, count: c_uint) -> c_int {
+        write(fd, data, count, None)
+    } else -1
 }
 export! {
     /// Reads at an offset.
-    fn spc_pread(fd: c_int, data: *mut c_void, count: c_uint, offset: u64) -> c_int {
-        match transferred(data, count) {
-            Some(to) => Request::Read { fd, to, at: Some(offset) },
-            None => refuse(NO_MEMORY),
-        }
-    }
+    free fn spc_pread(fd: c_int, data: *mut c_void, count: c_uint, offset: u64) -> c_int {
+        read(fd, data, count, Some(offset))
+    } else -1
 }
 export! {
     /// Writes at an offset.
-    fn spc_pwrite(fd: c_int, data: *const c_void, count: c_uint, offset: u64) -> c_int {
-        match transferred(data, count) {
-            Some(from) => Request::Write { fd, from, at: Some(offset) },
-            None => refuse(NO_MEMORY),
-        }
-    }
+    free fn spc_pwrite(fd: c_int, data: *const c_void, count: c_uint, offset: u64) -> c_int {
+        write(fd, data, count, Some(offset))
+    } else -1
 }
 export! {
     /// Moves a descriptor.
@@ -219,6 +208,24 @@ const NO_MEMORY: Refusal = ("the data is a null pointer", Errno::EINVAL);
 #[cold]
 fn refuse((words, code): Refusal) -> Request {
     Request::Fail { text: memory(words.as_ptr(), words.len() as u64), code }
+}
+
+#[inline(always)]
+fn read(fd: c_int, data: *mut c_void, count: c_uint, at: Option<u64>) -> c_int {
+    settled(match transferred(data, count) {
+        // SAFETY: all coroutines of a worker's thread are those of its worker, and the memory is the caller's.
+        Some(to) => unsafe { worker::read::<Store>(fd, to, at) },
+        None => Err(refuse(NO_MEMORY)),
+    }) as c_int
+}
+
+#[inline(always)]
+fn write(fd: c_int, data: *const c_void, count: c_uint, at: Option<u64>) -> c_int {
+    settled(match transferred(data, count) {
+        // SAFETY: the same.
+        Some(from) => unsafe { worker::write::<Store>(fd, from, at) },
+        None => Err(refuse(NO_MEMORY)),
+    }) as c_int
 }
 
 /// What a transfer reads or writes: of a longer one its beginning, since the count that was transferred is an `int`. None where

@@ -147,15 +147,18 @@ impl Ground for Store {
     }
 
     #[inline]
-    fn fetch(&mut self, mapping: u32, pointer: u64, to: Span) -> Copied {
+    fn fetch(&self, mapping: u32, pointer: u64, to: Span) -> Copied {
         let Some(from) = self.place(mapping, pointer, to.bytes) else { return Copied::Refused };
+        if to.bytes > EARLY_BYTES_MAX {
+            prefetch_pages(from.address, from.address + from.bytes.min(LATE_BYTES_MAX));
+        }
         // SAFETY: `place` answers mapped memory; the program has named the other as its own, as for read(2).
         unsafe { copy(from, to) };
         self.copied(mapping)
     }
 
     #[inline]
-    fn put(&mut self, from: Span, mapping: u32, pointer: u64) -> Copied {
+    fn put(&self, from: Span, mapping: u32, pointer: u64) -> Copied {
         let Some(to) = self.place(mapping, pointer, from.bytes) else { return Copied::Refused };
         // SAFETY: `place` answers mapped memory; the program has named the other as its own, as for write(2).
         unsafe { copy(from, to) };
@@ -164,12 +167,11 @@ impl Ground for Store {
 
     #[inline]
     fn prefetch(&self, mapping: u32, pointer: u64, bytes: u64) {
-        let Some(place) = self.place(mapping, pointer, bytes.min(PREFETCH_BYTES)) else { return };
-        let (mut begin, end) = (place.address, place.address + place.bytes);
-        while begin < end {
-            let page_end = (begin & !(PAGE - 1)) + PAGE;
-            (0..PREFETCH_LINES).for_each(|line| prefetch(begin + line * LINE));
-            begin = page_end;
+        if bytes > EARLY_BYTES_MAX {
+            return;
+        }
+        if let Some(place) = self.place(mapping, pointer, bytes) {
+            prefetch_all(place.address, place.address + place.bytes);
         }
     }
 
@@ -179,7 +181,7 @@ impl Ground for Store {
         Bytes::copy_from_slice(unsafe { slice(address, from.bytes) })
     }
 
-    fn give(&mut self, to: Span, bytes: &[u8]) {
+    fn give(&self, to: Span, bytes: &[u8]) {
         let from = Span::new(bytes.as_ptr().expose_provenance() as u64, bytes.len() as u64);
         debug_assert!(from.bytes <= to.bytes);
         // SAFETY: the program has named the memory as its own, as for read(2).
@@ -229,17 +231,42 @@ unsafe fn slice<'a>(address: *const u8, bytes: u64) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(address, bytes as usize) }
 }
 
-/// Into the second cache: the first one has what others copy meanwhile.
+/// Into the first cache.
 #[inline]
 fn prefetch(address: u64) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch of any address is harmless.
     unsafe {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T1>(ptr::with_exposed_provenance(address as usize));
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(ptr::with_exposed_provenance(address as usize));
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;
+}
+
+/// Asks for the lines of a range.
+#[inline(always)]
+fn prefetch_all(begin: u64, end: u64) {
+    let mut line = begin & !(LINE - 1);
+    // Most of them without a question after each.
+    while line + RUN_LINES * LINE <= end {
+        (0..RUN_LINES).for_each(|next| prefetch(line + next * LINE));
+        line += RUN_LINES * LINE;
+    }
+    while line < end {
+        prefetch(line);
+        line += LINE;
+    }
+}
+
+/// Asks for the first lines of each page of a range.
+#[inline(always)]
+fn prefetch_pages(begin: u64, end: u64) {
+    let mut page = begin;
+    while page < end {
+        (0..PAGE_LINES).for_each(|line| prefetch(page + line * LINE));
+        page = (page & !(PAGE - 1)) + PAGE;
+    }
 }
 
 /// Whether the other end of a socket is gone, with nothing left to be read.
@@ -254,11 +281,15 @@ fn is_closed(socket: &UnixStream) -> bool {
     got == 0
 }
 
-/// Lines of each page that are asked for. A processor goes on by itself, but stops at each end of a page, and begins the
-/// next one with a walk through the page tables: it is these two waits that are saved.
-const PREFETCH_LINES: u64 = 12;
-/// Of a transfer that begins: as many lines as a processor can have on their way.
-const PREFETCH_BYTES: u64 = 16 << 10;
+/// A block that is asked for while another one is copied: as large as the first cache has room for beside that one and both
+/// buffers.
+const EARLY_BYTES_MAX: u64 = 8 << 10;
+/// Lines of each page of a larger block, asked for when it is copied. A processor goes on by itself, but stops at each end of
+/// a page, and begins the next one with a walk through the page tables: it is these two waits that are saved.
+const PAGE_LINES: u64 = 12;
+/// Of a block that is copied: as many lines as a processor can have on their way.
+const LATE_BYTES_MAX: u64 = 16 << 10;
+const RUN_LINES: u64 = 16;
 const LINE: u64 = 64;
 const PAGE: u64 = 4096;
 /// More than a host has.

@@ -71,11 +71,11 @@ impl Ground for Toy {
         nothing()
     }
 
-    fn fetch(&mut self, _: u32, _: u64, _: Span) -> Copied {
+    fn fetch(&self, _: u32, _: u64, _: Span) -> Copied {
         Copied::Refused
     }
 
-    fn put(&mut self, _: Span, _: u32, _: u64) -> Copied {
+    fn put(&self, _: Span, _: u32, _: u64) -> Copied {
         Copied::Refused
     }
 
@@ -85,7 +85,7 @@ impl Ground for Toy {
         Bytes::new()
     }
 
-    fn give(&mut self, _: Span, _: &[u8]) {}
+    fn give(&self, _: Span, _: &[u8]) {}
 
     fn allocate(&mut self, _: u64) -> Option<Span> {
         None

@@ -2,11 +2,12 @@
 //!
 //! A coroutine stays where it is while it runs. To send it to the end of the queue is to look at the next one, so nothing is
 //! moved at a switch. Where the next one waits for nothing but its turn, a coroutine that gives way goes there by itself:
-//! who resumes them sees it only as another one that is first.
+//! who resumes them sees it only as another one that is first. From the last one of the list it goes to the first one where
+//! nobody outside the list is waited for.
 
 use super::{Coroutine, switch, word};
 use std::fmt;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 /// A queue of coroutines. Its first one runs, or is the next to run.
 pub struct Round {
@@ -15,6 +16,8 @@ pub struct Round {
     /// Turns that were left when the first one was there.
     left: usize,
     from: usize,
+    /// The last one of the list gives way to its first one.
+    goes_round: bool,
 }
 
 /// What who resumes coroutines and the coroutine that runs both use, in turn. A coroutine that gives way does little more
@@ -24,8 +27,16 @@ pub(super) struct Desk {
     now: *mut Seat,
     /// Who does not give way by itself: the last one of the list, and the one that has the last turn.
     stop: *mut Seat,
+    /// Who follows where the turns stop; null where that is for who resumes them to say.
+    after: *mut Seat,
+    /// Somebody has given way so.
+    has_gone_round: bool,
+    /// Requests in a row of the one that runs.
+    row: u32,
     /// What one that was idle is answered.
     answer: u64,
+    /// Where coroutines find what they use of who resumes them.
+    counter: *const (),
 }
 
 struct Seat {
@@ -40,14 +51,53 @@ impl Round {
     pub fn new<A: 'static>(answer: A) -> Round {
         let mut seats = Vec::new();
         let now = seats.as_mut_ptr();
-        let desk = Box::leak(Box::new(Desk { now, stop: now, answer: word(answer) }));
-        Round { desk: NonNull::from(desk), seats, left: 0, from: 0 }
+        let desk = Desk {
+            now,
+            stop: now,
+            after: ptr::null_mut(),
+            has_gone_round: false,
+            row: 0,
+            answer: word(answer),
+            counter: ptr::null(),
+        };
+        let desk = NonNull::from(Box::leak(Box::new(desk)));
+        Round { desk, seats, left: 0, from: 0, goes_round: false }
     }
 
     #[inline(always)]
     fn desk(&self) -> &Desk {
         // SAFETY: it is there as long as this, and coroutines use it only while they run: then nobody has this reference.
         unsafe { self.desk.as_ref() }
+    }
+
+    #[inline(always)]
+    fn desk_mut(&mut self) -> &mut Desk {
+        // SAFETY: the same, and the caller has this alone.
+        unsafe { self.desk.as_mut() }
+    }
+
+    /// Where coroutines find what they use of who resumes them: see [`counter`].
+    pub fn set_counter(&mut self, counter: *const ()) {
+        self.desk_mut().counter = counter;
+    }
+
+    /// Whether the last one of the list may give way to its first one: that nobody has to be looked at between.
+    #[inline(always)]
+    pub fn set_goes_round(&mut self, goes_round: bool) {
+        self.goes_round = goes_round;
+    }
+
+    /// Who is first begins a row of requests.
+    #[inline(always)]
+    pub fn begin_row(&mut self) {
+        self.desk_mut().row = 0;
+    }
+
+    /// Who is first has asked for something: how often in a row.
+    #[inline(always)]
+    pub fn count_in_row(&mut self) -> u32 {
+        self.desk_mut().row += 1;
+        self.desk().row
     }
 
     /// Where the first one is; 0 where there is nobody.
@@ -58,13 +108,15 @@ impl Round {
 
     /// Who is there is first, and gives way to so many of those behind it.
     #[inline(always)]
-    fn put(&mut self, at: usize, ways: usize) {
+    fn put(&mut self, at: usize, ways: usize, goes_round: bool) {
         let stop = at + ways.min(self.seats.len().saturating_sub(at + 1));
         let seats = self.seats.as_mut_ptr();
         self.from = at;
-        // SAFETY: the caller has this alone, so no coroutine runs and nobody else has a reference.
-        let desk = unsafe { self.desk.as_mut() };
+        let is_round = goes_round && stop + 1 == self.seats.len();
+        let desk = self.desk_mut();
         (desk.now, desk.stop) = (seats.wrapping_add(at), seats.wrapping_add(stop));
+        desk.after = if is_round { seats } else { ptr::null_mut() };
+        desk.has_gone_round = false;
     }
 
     pub(super) fn shared(&self) -> *mut Desk {
@@ -98,6 +150,9 @@ impl Round {
     /// Turns that are left.
     #[inline(always)]
     pub fn left(&self) -> usize {
+        if self.desk().has_gone_round {
+            return self.to_end() - 1;
+        }
         self.left - (self.at() - self.from)
     }
 
@@ -106,7 +161,7 @@ impl Round {
     #[inline(always)]
     pub fn set_left(&mut self, turns: usize) {
         self.left = turns;
-        self.put(self.at(), turns);
+        self.put(self.at(), turns, self.goes_round);
     }
 
     /// Whether the first one will wait for its turn alone.
@@ -142,7 +197,7 @@ impl Round {
     /// All leave.
     pub fn clear(&mut self) {
         self.seats.clear();
-        self.put(0, 0);
+        self.put(0, 0, false);
     }
 
     /// Where the first one is. The turns of those before it are counted: the list may change.
@@ -156,7 +211,7 @@ impl Round {
     /// That one is first, or behind the last one the first of the list.
     #[inline(always)]
     fn go(&mut self, at: usize) {
-        self.put(if at >= self.seats.len() { 0 } else { at }, 0);
+        self.put(if at >= self.seats.len() { 0 } else { at }, 0, false);
     }
 }
 
@@ -195,15 +250,50 @@ pub fn give_way() -> bool {
     // turns stop has somebody behind it in the list, which is not changed meanwhile; the other stands still, and waits for
     // this answer.
     unsafe {
-        let (now, next) = ((*desk).now, (*desk).now.wrapping_add(1));
+        let now = (*desk).now;
+        let is_stop = now == (*desk).stop;
+        let next = if is_stop { (*desk).after } else { now.wrapping_add(1) };
         let own = (*now).stand;
-        if now == (*desk).stop || !(*next).is_idle || !own.is_sound() {
+        if next.is_null() || !(*next).is_idle || !own.is_sound() {
             return no_way();
         }
+        (*desk).has_gone_round |= is_stop;
+        (*desk).row = 0;
         (*desk).now = next;
-        switch::hand_over(own, (*next).stand, (*desk).answer);
+        if next != now {
+            switch::hand_over(own, (*next).stand, (*desk).answer);
+        }
     }
     true
+}
+
+/// What coroutines use of who resumes them, for the one that runs; null outside any, and where it is not to be used.
+#[inline(always)]
+pub fn counter() -> *const () {
+    let desk = switch::desk();
+    if desk.is_null() {
+        return ptr::null();
+    }
+    // SAFETY: as for `give_way`.
+    unsafe { (*desk).counter }
+}
+
+/// Whether the coroutine that runs may ask for so many things in a row, and one more.
+#[inline(always)]
+pub fn may_go_on(row_max: u32) -> bool {
+    let desk = switch::desk();
+    // SAFETY: as for `give_way`.
+    !desk.is_null() && unsafe { (*desk).row } + 1 < row_max
+}
+
+/// The coroutine that runs has done one of these by itself.
+#[inline(always)]
+pub fn gone_on() {
+    let desk = switch::desk();
+    if !desk.is_null() {
+        // SAFETY: as for `give_way`.
+        unsafe { (*desk).row += 1 };
+    }
 }
 
 /// That it is cold keeps what follows out of the way of who gives way.

@@ -8,31 +8,20 @@ use covey_wire::Span;
 use std::result::Result as StdResult;
 
 /// So often a coroutine goes on before it gives way to the next one.
-const IN_A_ROW_MAX: u32 = 16;
+pub(super) const IN_A_ROW_MAX: u32 = 16;
 /// Bytes that are copied before the file is let go of once: whoever changes its size waits for that, and its memory may have
 /// to be read from a disk first.
 pub(super) const COPY_BYTES_MAX: u64 = 256 << 10;
 
 impl<G: Ground> Worker<G> {
     /// Copies what a coroutine waits for, if that goes all at once and nobody wants to know of it.
-    #[inline]
-    fn copy(&mut self, cor: u32) -> Option<Answer> {
+    #[inline(always)]
+    fn copy(&self, cor: u32) -> Option<Answer> {
         let copy = &self.cors[cor as usize].as_ref()?.copy;
-        if self.trace.is_on() || copy.local.bytes > COPY_BYTES_MAX {
+        if self.trace.is_on() {
             return None;
         }
-        let memory = self.ground.memory().clone();
-        let (access, pointer, bytes) = reach(&*memory, self.number, copy)?;
-        if bytes < copy.local.bytes {
-            return None;
-        }
-        let mapping = access.view.place.mapping;
-        let done = if copy.is_read {
-            self.ground.fetch(mapping, pointer, copy.local)
-        } else {
-            self.ground.put(copy.local, mapping, pointer)
-        };
-        (done == Copied::Whole).then(|| Answer::number(bytes))
+        copy_at_a_stroke(&*self.ground, self.number, copy).map(Answer::number)
     }
 
     /// A write needs not wait for memory: its data is at hand, most often just read, and lies in a cache as long as nobody
@@ -51,7 +40,7 @@ impl<G: Ground> Worker<G> {
     }
 
     /// Copies what a coroutine waits for, however long that takes.
-    #[inline]
+    #[inline(always)]
     pub(super) fn copy_now(&mut self, cor: u32) -> StdResult<Answer, Ended> {
         match self.copy(cor) {
             Some(answer) => Ok(answer),
@@ -61,7 +50,7 @@ impl<G: Ground> Worker<G> {
 
     /// The same where anything is different: a long copy, the end of the file, an error, a trace.
     #[cold]
-    fn copy_slowly(&mut self, cor: u32) -> StdResult<Answer, Ended> {
+    pub(super) fn copy_slowly(&mut self, cor: u32) -> StdResult<Answer, Ended> {
         let copy = self.slot(cor).copy;
         let copied = self.copy_all(&copy)?;
         let (to, moved) = (copy.local, copy.is_moved.then_some((copy.fd, copy.at)));
@@ -95,8 +84,7 @@ impl<G: Ground> Worker<G> {
 
     /// Copies as much as there is; `None` where only the host can do it.
     fn copy_part(&mut self, copy: &Copy) -> Option<u64> {
-        let memory = self.ground.memory().clone();
-        let (access, pointer, bytes) = reach(&*memory, self.number, copy)?;
+        let (access, pointer, bytes) = reach(&**self.ground.memory(), self.number, copy)?;
         if !copy.is_read && bytes < copy.local.bytes {
             return None;
         }
@@ -128,23 +116,52 @@ impl<G: Ground> Worker<G> {
         };
         let result = self.wait_for(op)?;
         let count = result.and_then(|reply| self.take_reply(reply, after));
-        self.link.send(&mut self.ground)?;
+        self.link.send(&mut *self.ground)?;
         Ok(count.map(|count| count as u64))
     }
+}
+
+/// Copies all of it at once; `None` where that cannot be.
+#[inline(always)]
+pub(super) fn copy_at_a_stroke<G: Ground>(ground: &G, worker: u32, copy: &Copy) -> Option<u64> {
+    if copy.local.bytes > COPY_BYTES_MAX {
+        return None;
+    }
+    let (access, pointer, bytes) = reach(&**ground.memory(), worker, copy)?;
+    if bytes < copy.local.bytes {
+        return None;
+    }
+    let mapping = access.view.place.mapping;
+    let done = if copy.is_read {
+        ground.fetch(mapping, pointer, copy.local)
+    } else {
+        ground.put(copy.local, mapping, pointer)
+    };
+    (done == Copied::Whole).then_some(bytes)
 }
 
 /// A read is begun: its memory is asked for, and arrives while others copy, or at least sooner than without.
 #[inline]
 pub(super) fn announce<G: Ground>(ground: &G, copy: &Copy) {
     if copy.is_read {
-        let place = header::glance(&**ground.memory(), copy.ticket);
+        let place = header::glance(&**ground.memory(), copy.ticket).place;
         let bytes = copy.local.bytes.min(place.capacity.saturating_sub(copy.at));
         ground.prefetch(place.mapping, place.pointer.wrapping_add(copy.at), bytes);
     }
 }
 
+/// Whether a read most likely brings all that is asked for, at once.
+#[inline(always)]
+pub(super) fn may_be_whole<G: Ground>(ground: &G, copy: &Copy) -> bool {
+    let View { size, place } = header::glance(&**ground.memory(), copy.ticket);
+    let end = copy.at.saturating_add(copy.local.bytes);
+    (1..=COPY_BYTES_MAX).contains(&copy.local.bytes)
+        && end <= size
+        && place.mapping != Place::NOWHERE
+}
+
 /// The right to copy, and where how many bytes of what was asked for lie; `None` where only the host can reach them.
-#[inline]
+#[inline(always)]
 fn reach<'a, S: Shared>(
     memory: &'a S,
     worker: u32,

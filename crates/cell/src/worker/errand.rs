@@ -170,7 +170,7 @@ impl<G: Ground> Worker<G> {
         errand: Errand,
         after: After,
     ) -> StdResult<Answer, Ended> {
-        let (said, message) = self.link.wait_for(errand, &mut self.ground)?;
+        let (said, message) = self.link.wait_for(errand, &mut *self.ground)?;
         let answer = self.take_said(said, &message, after);
         self.link.give_back(message);
         self.answer(cor, answer, after)

@@ -77,9 +77,17 @@ impl Files {
 
     /// The copy that a transfer is; `None` where it needs a message, or is an error. A descriptor's own place moves on at
     /// once, so that the next transfer begins behind this one.
-    #[inline]
+    #[inline(always)]
     pub fn copy(&mut self, fd: i32, is_read: bool, local: Span, at: Option<u64>) -> Option<Copy> {
-        let file = self.open.get_mut(usize::try_from(fd).ok()?)?.as_mut()?;
+        let copy = self.look(fd, is_read, local, at)?;
+        self.advance(&copy);
+        Some(copy)
+    }
+
+    /// The same, and no descriptor is moved.
+    #[inline(always)]
+    pub fn look(&self, fd: i32, is_read: bool, local: Span, at: Option<u64>) -> Option<Copy> {
+        let file = self.open.get(usize::try_from(fd).ok()?)?.as_ref()?;
         let ticket = file.map?;
         let offset = at.unwrap_or(file.offset);
         let is_aligned = (local.address | local.bytes | offset).is_multiple_of(ALIGNMENT);
@@ -87,11 +95,17 @@ impl Files {
         if !is_aligned || !(if is_read { file.may_read } else { file.may_write }) {
             return None;
         }
-        let is_moved = at.is_none();
-        if is_moved {
-            file.advance(local.bytes);
+        Some(Copy { fd, ticket, is_read, local, at: offset, is_moved: at.is_none() })
+    }
+
+    /// The descriptor's own place moves on by a copy that begins there.
+    #[inline(always)]
+    pub fn advance(&mut self, copy: &Copy) {
+        if copy.is_moved
+            && let Some(Some(file)) = self.open.get_mut(copy.fd as usize)
+        {
+            file.offset = copy.at.saturating_add(copy.local.bytes);
         }
-        Some(Copy { fd, ticket, is_read, local, at: offset, is_moved })
     }
 
     pub fn close(&mut self, fd: i32) -> Result<File> {

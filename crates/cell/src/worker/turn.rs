@@ -4,7 +4,7 @@ use super::copies::announce;
 use super::errand::Errand;
 use super::files::{File, may_be_mapped, names, text};
 use super::ops::{self, Op, Reply};
-use super::{After, Answer, Copy, Ended, Ground, Request, Sent, Wait, Worker, no_stack};
+use super::{After, Answer, Begun, Copy, Ended, Ground, Request, Sent, Wait, Worker, no_stack};
 use crate::coroutine::{Resumer, Step};
 use crate::store::{NotReleased, Overfull, block_bytes};
 use covey_ninep::tree::{Errno, Result};
@@ -39,14 +39,14 @@ impl<G: Ground> Worker<G> {
         cor: u32,
         answer: Answer,
     ) -> StdResult<(), Ended> {
-        let (mut cor, mut answer, mut in_a_row) = (cor, answer, 0);
+        let (mut cor, mut answer) = (cor, answer);
+        self.queue.begin_row();
         loop {
-            let left = self.queue.left();
             // SAFETY: nobody is dropped before the request has been taken.
             let step = unsafe { self.slot(cor).cor.resume(by, answer) };
             // It may have given way to others.
             cor = self.queue.first().expect("who has run is there");
-            in_a_row = if self.queue.left() == left { in_a_row + 1 } else { 0 };
+            let in_a_row = self.queue.count_in_row();
             let request = match step {
                 Step::Overflow => return Err(Ended::Overflow(cor)),
                 Step::Done => return self.end(cor),
@@ -58,6 +58,11 @@ impl<G: Ground> Worker<G> {
                 _ if self.trace.is_on() => None,
                 Request::Read { fd, to, at } => self.files.copy(fd, true, to, at),
                 Request::Write { fd, from, at } => self.files.copy(fd, false, from, at),
+                Request::Finish(Begun(copy)) => {
+                    slot.copy = copy;
+                    answer = self.copy_slowly(cor)?;
+                    continue;
+                }
                 Request::Yield => {
                     slot.wait = Wait::turn();
                     self.queue.step();
@@ -72,7 +77,7 @@ impl<G: Ground> Worker<G> {
                     continue;
                 }
                 self.slot(cor).wait = Wait::Copy;
-                announce(&self.ground, &copy);
+                announce(&*self.ground, &copy);
                 self.queue.set_idle(false);
                 self.queue.step();
                 return Ok(());
@@ -101,7 +106,7 @@ impl<G: Ground> Worker<G> {
                 self.slot(cor).wait = Wait::Message(Box::new(Sent { op, after }));
                 self.queue.leave();
                 self.parked.push_back(cor);
-                return self.link.send(&mut self.ground).map(|()| None);
+                return self.link.send(&mut *self.ground).map(|()| None);
             }
             Next::Yield => Wait::turn(),
             Next::Copy(copy) => {
@@ -109,12 +114,12 @@ impl<G: Ground> Worker<G> {
                 if let Some(now) = self.copy_at_once(cor, in_a_row)? {
                     return Ok(Some(now));
                 }
-                announce(&self.ground, &copy);
+                announce(&*self.ground, &copy);
                 Wait::Copy
             }
         };
         if matches!(wait, Wait::Message(_)) {
-            self.link.send(&mut self.ground)?;
+            self.link.send(&mut *self.ground)?;
         }
         // Who is given way to is answered nothing.
         self.queue.set_idle(matches!(wait, Wait::Turn(_)));
@@ -134,6 +139,7 @@ impl<G: Ground> Worker<G> {
         let begun = match request {
             Request::Read { fd, to, at } => self.begin_read(cor, fd, to, at)?,
             Request::Write { fd, from, at } => self.begin_write(cor, fd, from, at)?,
+            Request::Finish(_) => unreachable!("none is begun while a trace is made"),
             Request::Terminate => Ok(Next::End),
             Request::Yield => {
                 self.trace.event(format_args!("ask {cor} yield"))?;
@@ -152,7 +158,7 @@ impl<G: Ground> Worker<G> {
                 self.trace.event(format_args!("ask {cor} close {fd}"))?;
                 let closed = self.files.close(fd).map(|_| now(0));
                 // What tells the host so is to leave before the next errand.
-                self.link.send(&mut self.ground)?;
+                self.link.send(&mut *self.ground)?;
                 closed
             }
             Request::Remove { path } => self.begin_remove(cor, path)?,
@@ -232,7 +238,7 @@ impl<G: Ground> Worker<G> {
             return Ok(Ok(Next::Copy(copy)));
         }
         let is_replay = self.trace.is_replay();
-        let (link, ground) = (&mut self.link, &mut self.ground);
+        let (link, ground) = (&mut self.link, &mut *self.ground);
         Ok(self.files.find(fd).map(|file| {
             let moved = at.is_none().then(|| (fd, file.advance(to.bytes)));
             let after = After::Data { to, moved };
@@ -263,7 +269,7 @@ impl<G: Ground> Worker<G> {
             return Ok(Ok(Next::Copy(copy)));
         }
         let is_replay = self.trace.is_replay();
-        let (link, ground) = (&mut self.link, &mut self.ground);
+        let (link, ground) = (&mut self.link, &mut *self.ground);
         Ok(self.files.find(fd).map(|file| {
             let moved = at.is_none().then(|| (fd, file.advance(from.bytes)));
             let after = After::Written { count: from.bytes, moved };
@@ -293,7 +299,7 @@ impl<G: Ground> Worker<G> {
     ) -> StdResult<Answer, Ended> {
         let answer = result.and_then(|reply| self.take_reply(reply, after));
         // A file that was not taken is clunked, and that is to leave before the next errand.
-        self.link.send(&mut self.ground)?;
+        self.link.send(&mut *self.ground)?;
         self.answer(cor, answer, after)
     }
 

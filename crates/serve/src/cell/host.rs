@@ -132,7 +132,8 @@ impl Host {
         let process = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let heap = Rc::new(RefCell::new(heap));
         let content = Arc::new(File::from(file.try_clone()?));
-        let pool = Pool { area: area.clone(), heap, file: content, is_huge: wish.is_huge };
+        let leaving = Arc::default();
+        let pool = Pool { area: area.clone(), heap, file: content, is_huge: wish.is_huge, leaving };
         let log = LogQueue::new(log).context("cannot start a thread for the log")?;
         let world = Rc::new(World::new(pool, process, log));
         let headers = Rc::new(Headers::new(area.clone(), wish.workers, wait_for_copy));

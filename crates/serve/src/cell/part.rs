@@ -1,7 +1,7 @@
 //! A file in the memory that a host shares with its workers: a piece of the area, which is another one when the file has grown.
 //!
 //! Zeros lie behind the end always. What takes long, to copy a large file to a larger piece or to give pages back, is done by
-//! another thread, through the area's file.
+//! another thread, through the area's file. A large piece that is given back is nobody's until its pages are gone.
 
 use covey_cell::devices::Backing;
 use covey_cell::header::Place;
@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// What files in memory are made of.
 #[derive(Clone)]
@@ -26,6 +26,29 @@ pub(super) struct Pool {
     pub file: Arc<File>,
     /// Large files are made of huge pages.
     pub is_huge: bool,
+    /// Pieces that other threads give back.
+    pub leaving: Arc<Leaving>,
+}
+
+/// Pieces whose pages go back to the system on other threads.
+#[derive(Default)]
+pub(super) struct Leaving {
+    pieces: Mutex<Pieces>,
+    gone: Condvar,
+}
+
+#[derive(Default)]
+struct Pieces {
+    /// How many still have pages.
+    left: usize,
+    /// Where those lie that have none any more, and how large they are.
+    empty: Vec<(u64, u64)>,
+}
+
+/// A piece that is given back. Dropped, it is empty, or emptied by who takes it back.
+struct Leave {
+    leaving: Arc<Leaving>,
+    piece: (u64, u64),
 }
 
 /// A file in the area.
@@ -64,9 +87,17 @@ impl Part {
         let room = bytes.checked_next_power_of_two().ok_or_else(full)?.max(PART_BYTES_MIN);
         // Room to grow, or what is needed if there is no more.
         let exact = bytes.next_multiple_of(PART_BYTES_MIN);
-        let mut heap = self.pool.heap.borrow_mut();
-        let roomy = heap.allocate(room).map(|at| (at, room));
-        roomy.or_else(|| heap.allocate(exact).map(|at| (at, exact))).ok_or_else(full)
+        self.pool.take_back();
+        loop {
+            let mut heap = self.pool.heap.borrow_mut();
+            let roomy = heap.allocate(room).map(|at| (at, room));
+            let found = roomy.or_else(|| heap.allocate(exact).map(|at| (at, exact)));
+            drop(heap);
+            // Full only when nothing is about to be free.
+            if found.is_some() || !self.pool.wait_for_one() {
+                return found.ok_or_else(full);
+            }
+        }
     }
 
     /// Has room for so many bytes, and they are its size then.
@@ -96,9 +127,6 @@ impl Part {
             let old = lies.move_to(new);
             lies.size.set(bytes);
             pool.ask_huge(&lies, bytes);
-            // Nobody uses the old piece from here on.
-            let file = pool.file.clone();
-            let _ = task::blocking(move || punch(&file, old.0, old.1)).await;
             pool.release(old);
             Ok(())
         })
@@ -127,10 +155,37 @@ impl Lies {
 }
 
 impl Pool {
-    fn release(&self, (at, bytes): (u64, u64)) {
-        if bytes > 0 {
-            self.heap.borrow_mut().release(at, bytes);
+    /// Gives a piece back that nobody uses any more: a large one on another thread, where there are any.
+    fn release(&self, piece: (u64, u64)) {
+        let (at, bytes) = piece;
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) if bytes > AT_ONCE_BYTES => {
+                let (leave, file) = (Leaving::begin(&self.leaving, piece), self.file.clone());
+                runtime.spawn_blocking(move || {
+                    let _leave = leave;
+                    // What stays is given back by who takes the piece back.
+                    let _ = punch(&file, at, bytes);
+                });
+            }
+            _ if bytes > 0 => self.heap.borrow_mut().release(at, bytes),
+            _ => {}
         }
+    }
+
+    /// Takes back what has become empty.
+    fn take_back(&self) {
+        let empty = std::mem::take(&mut self.leaving.pieces().empty);
+        let mut heap = self.heap.borrow_mut();
+        empty.into_iter().for_each(|(at, bytes)| heap.release(at, bytes));
+    }
+
+    /// Waits until a piece has become empty, and takes it back. False where there is none.
+    fn wait_for_one(&self) -> bool {
+        let is_none_empty = |pieces: &mut Pieces| pieces.left > 0 && pieces.empty.is_empty();
+        let waited = self.leaving.gone.wait_while(self.leaving.pieces(), is_none_empty);
+        let is_there = !waited.unwrap_or_else(PoisonError::into_inner).empty.is_empty();
+        self.take_back();
+        is_there
     }
 
     /// Huge pages up to this end, as far as the system has any, and no more at a time than are made soon.
@@ -146,6 +201,26 @@ impl Pool {
             // Where there are none small ones do.
             let _ = self.area.make_huge(lies.at.get() + from, bytes);
         }
+    }
+}
+
+impl Leaving {
+    fn pieces(&self) -> MutexGuard<'_, Pieces> {
+        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(leaving: &Arc<Leaving>, piece: (u64, u64)) -> Leave {
+        leaving.pieces().left += 1;
+        Leave { leaving: leaving.clone(), piece }
+    }
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        let mut pieces = self.leaving.pieces();
+        pieces.left -= 1;
+        pieces.empty.push(self.piece);
+        self.leaving.gone.notify_one();
     }
 }
 
@@ -237,7 +312,13 @@ pub(super) mod tests {
         let file = File::from(file);
         let heap = AreaHeap::new(&area, 4096, file.try_clone().expect("a copy").into());
         let heap = Rc::new(RefCell::new(heap.expect("a heap")));
-        Pool { area: Rc::new(area), heap, file: Arc::new(file), is_huge: false }
+        Pool {
+            area: Rc::new(area),
+            heap,
+            file: Arc::new(file),
+            is_huge: false,
+            leaving: Arc::default(),
+        }
     }
 
     /// Waits, as a host does.
@@ -320,5 +401,25 @@ pub(super) mod tests {
             done(part.resize(16 << 20)).expect("room for each in turn");
             put(&part, 0, b"x");
         }
+    }
+    #[test]
+    fn a_large_file_is_given_back_by_another_thread_and_whoever_needs_its_room_waits_for_that() {
+        let pool = pool();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let _here = runtime.enter();
+        let large = Part::new(pool.clone());
+        runtime.block_on(large.resize(40 << 20).wait()).expect("it fits");
+        large.write((40 << 20) - 4, b"tail").expect("written");
+        drop(large);
+        let pieces = pool.leaving.pieces();
+        assert_eq!(pieces.left + pieces.empty.len(), 1, "the host's own thread gives nothing back");
+        drop(pieces);
+        let next = Part::new(pool.clone());
+        runtime.block_on(next.resize(40 << 20).wait()).expect("there is room again");
+        let mut bytes = [1; 4];
+        next.read((40 << 20) - 4, &mut bytes).expect("read");
+        assert_eq!(bytes, [0; 4]);
+        let full = runtime.block_on(Part::new(pool).resize(40 << 20).wait());
+        assert_eq!(full.unwrap_err().code, Errno::ENOSPC);
     }
 }
