@@ -91,6 +91,7 @@ struct OpenFile<T> {
 #[derive(Clone, Copy, Default)]
 struct Opens {
     all: usize,
+    writable: usize,
     through_pages: usize,
 }
 

@@ -10,6 +10,7 @@ mod scenes;
 mod sim;
 
 use rot::{Outcome, rot};
+use scenes::Since;
 use sim::simulate;
 
 /// Seeds that have found something.
@@ -52,10 +53,22 @@ fn a_disk_that_was_lost_is_replaced_while_servers_die_and_nobody_reads_zeros() {
 
 #[test]
 fn a_sync_tells_when_the_size_that_a_write_lies_within_is_lost() {
-    for appends in [false, true] {
-        let is_told = |&seed: &u64| scenes::a_write_rests_on_a_lost_size(seed, appends);
-        assert!((0..40).filter(is_told).count() > 0, "the size was never lost");
+    for since in [Since::Nothing, Since::Appends, Since::Grows, Since::Seen] {
+        let is_told = |&seed: &u64| scenes::a_write_rests_on_a_lost_size(seed, since);
+        assert!((0..40).filter(is_told).count() > 0, "the size was never lost: {since:?}");
     }
+}
+
+#[test]
+fn what_is_done_late_undoes_nothing_that_others_did_meanwhile() {
+    let told = (0..40).filter(|&seed| scenes::a_late_write_comes_too_late(seed)).count();
+    assert!(told > 0, "it was never late");
+}
+
+#[test]
+fn a_late_write_that_was_refused_is_told_however_late_it_is_asked_for() {
+    let answered = (0..10).filter(|&seed| scenes::a_refusal_is_told_late(seed)).count();
+    assert!(answered > 0, "it was never late");
 }
 
 #[test]

@@ -324,7 +324,7 @@ impl Fs {
             *mode = epoch;
         }
         let inode = node(self.change(who, op).await?)?;
-        file.was_resized(&inode)?;
+        file.was_resized(&inode, epoch)?;
         Ok(self.with_blocks(inode).await)
     }
 
@@ -351,7 +351,7 @@ impl Fs {
         let inode = node(self.change(who, op).await?)?;
         if let Some(open) = open {
             if change.size.is_some() {
-                open.was_resized(&inode);
+                open.was_resized(&inode, None);
             }
             open.refresh(&inode);
         }

@@ -315,6 +315,20 @@ pub mod set {
     /// With SIZE, and without MODE: only at the epoch that stands in the field of the mode, else ESTALE: whoever has a
     /// file for itself does not change one that another client has taken.
     pub const AT_EPOCH: u32 = 512;
+    /// In an [`Op::Amend`](super::Op::Amend), without UID and GID: where the session is not alone with the file any more, only
+    /// at the version whose halves stand in these fields ([`in_fields`]), else ESTALE: what others have done since is not
+    /// undone.
+    pub const AT_VERSION: u32 = 1024;
+
+    /// A version in the fields `uid` (the lower half) and `gid`.
+    pub fn in_fields(version: u64) -> (u32, u32) {
+        (version as u32, (version >> 32) as u32)
+    }
+
+    /// The version in the fields `uid` and `gid`.
+    pub fn from_fields(uid: u32, gid: u32) -> u64 {
+        u64::from(gid) << 32 | u64::from(uid)
+    }
 }
 
 /// [`Op::Setxattr`]'s flags, as in setxattr(2): at most one.

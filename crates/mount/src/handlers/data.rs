@@ -46,6 +46,7 @@ impl<F: Files> Session<F> {
             let mut opened = locked(&self.opened);
             let opens = opened.entry(open.id).or_default();
             opens.all += 1;
+            opens.writable += usize::from(open.writable);
             opens.through_pages += usize::from(!open.usage.direct);
         }
         if open.writable && open.usage.gathers() {
@@ -57,6 +58,11 @@ impl<F: Files> Session<F> {
         if let Entry::Occupied(mut entry) = locked(&self.opened).entry(open.id) {
             let opens = entry.get_mut();
             opens.all -= 1;
+            opens.writable -= usize::from(open.writable);
+            if open.writable && opens.writable == 0 {
+                // Whoever could have asked has gone.
+                locked(&self.untold).remove(&open.id);
+            }
             opens.through_pages -= usize::from(!open.usage.direct);
             if opens.all == 0 {
                 entry.remove();
@@ -135,14 +141,14 @@ impl<F: Files> Session<F> {
     pub(super) async fn flush(self: Arc<Self>, id: Id, fh: u64, owner: u64) -> Result<Answer> {
         let open = self.open.find(fh)?;
         if !self.has_asked_for_locks(id, owner) {
-            self.written(&open).await?;
+            self.written_for_close(&open).await?;
             return Ok(Answer::Done);
         }
         // Goes on by itself when the request is interrupted: nobody would ask again.
         let aside = self.aside.clone();
         let closing = async move {
             let _aside = aside;
-            let written = self.written(&open).await;
+            let written = self.written_for_close(&open).await;
             written.and(self.unlock_owner(id, owner).await)
         };
         let done = tokio::task::spawn_local(closing).await;
@@ -162,6 +168,22 @@ impl<F: Files> Session<F> {
     /// What the process before has not told of a file, once.
     fn told(&self, id: Id) -> Result<()> {
         locked(&self.untold).remove(&id).map_or(Ok(()), |code| Err(code.into()))
+    }
+
+    /// An error of what was written that nobody has heard yet: the next fsync or close of one who writes the file does.
+    pub(super) fn tell_later(&self, id: Id, code: u32) {
+        locked(&self.untold).entry(id).or_insert(code);
+    }
+
+    /// close(2) of a descriptor hears what became of what was written. So does the fsync after it, or a closed copy of the
+    /// descriptor, which a child process has, would take that away; and nobody hears it who only reads.
+    async fn written_for_close(&self, open: &OpenFile<F::File>) -> Result<()> {
+        let written = self.written(open).await;
+        let Err(error) = &written else { return written };
+        if locked(&self.opened).get(&open.id).is_some_and(|opens| opens.writable > 0) {
+            self.tell_later(open.id, error.code);
+        }
+        if open.writable { written } else { Ok(()) }
     }
 
     /// All writes through any handle are on the servers, and every later open of the file sees a

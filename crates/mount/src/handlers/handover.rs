@@ -29,19 +29,21 @@ impl Session<Fs> {
         let lost = self.behind.take_errors();
         locked(&self.untold).extend(lost.into_iter().map(|(id, error)| (id, error.code)));
         let files: Vec<_> = self.files_open(true).into_iter().collect();
+        let mut away = None;
         for files in files.chunks(AT_ONCE) {
             let flushed = files.iter().map(async |(id, file)| (*id, file.flush().await));
             for (id, flushed) in join_all(flushed).await {
-                match flushed {
-                    Ok(()) => {}
-                    Err(error) if error.is_away() => return Err(error.to_string()),
-                    Err(error) => {
-                        locked(&self.untold).insert(id, error.code());
-                    }
+                // Whichever process goes on, a program has yet to hear it.
+                if let Err(error) = flushed {
+                    locked(&self.untold).insert(id, error.code());
+                    away = away.or_else(|| error.is_away().then(|| error.to_string()));
                 }
             }
+            if away.is_some() {
+                break;
+            }
         }
-        Ok(())
+        away.map_or(Ok(()), Err)
     }
 
     /// Whether nothing goes on beside the requests.

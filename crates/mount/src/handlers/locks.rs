@@ -64,7 +64,8 @@ impl<F: Files> Session<F> {
                 if let Some(open) = kept {
                     self.behind.settle(id).await;
                     // What failed is told by the close.
-                    let _ = self.files.flush(&open.file).await;
+                    let left = self.files.flush(&open.file).await;
+                    left.unwrap_or_else(|error| self.tell_later(id, error.code));
                 }
                 self.files.unlock(id, range).await?
             }

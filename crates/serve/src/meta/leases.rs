@@ -8,7 +8,7 @@ use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
 use covey_stripe::meta::access;
 use covey_stripe::meta::lease::{Claim, LEASE_TIME, Leases, told};
-use covey_stripe::ops::{Answer, Lease, Op, Reply, Request};
+use covey_stripe::ops::{Answer, Lease, Op, Reply, Request, set};
 use covey_wire::List;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -116,6 +116,15 @@ impl Meta {
             taken.extend(alone.map(content));
         }
         Ok(taken)
+    }
+
+    /// What a session has done to a file that it is alone with is done whatever the version of that.
+    pub(super) fn allow_amendment(&self, request: &mut Request) {
+        if let Op::Amend { id, mask, .. } = &mut request.op
+            && self.leases.leases.borrow().is_alone(request.session, *id, task::now())
+        {
+            *mask &= !set::AT_VERSION;
+        }
     }
 
     /// Whether a request has to take leases back before it may be applied: see

@@ -29,7 +29,7 @@ pub enum Node {
 
 impl MetaServer {
     fn command(&self, connection: &Rc<Connection>, body: Bytes) -> Outcome<Bytes> {
-        let request = match Request::get((), &mut Reader::new(body.clone())) {
+        let mut request = match Request::get((), &mut Reader::new(body.clone())) {
             Ok(request) => request,
             Err(blame) => {
                 return Outcome::Now(Err(Errno::because(Errno::EINVAL, blame.to_string())));
@@ -46,6 +46,7 @@ impl MetaServer {
         if let Err(error) = self.0.fence(connection, &request) {
             return Outcome::Now(Ok(encode(&refusal(&error))));
         }
+        self.0.allow_amendment(&mut request);
         let watched = self.watched(connection, &request.op);
         let outcome = match &request.op {
             Op::Hello { .. } => self.0.request_in_turn(connection, connection.complete(request)),

@@ -7,9 +7,10 @@ use covey_io::disk::{Disk, Open};
 use covey_io::os::directory::IDENTITY_FILE;
 use covey_io::sim::{Rng, Sim};
 use covey_io::task;
-use covey_ninep::tree::Removal;
-use covey_stripe::client::{Fs, Listing, Taken, access};
-use covey_stripe::ops::{ROOT, RangeLock, StripingHint};
+use covey_ninep::tree::{Errno, Removal, SetAttr};
+use covey_stripe::client::{Caching, Fs, Listing, Taken, access};
+use covey_stripe::ops::{Caller, Quota, ROOT, RangeLock, StripingHint};
+use covey_wire::List;
 use std::io::IoSlice;
 use std::path::Path;
 use std::rc::Rc;
@@ -20,9 +21,12 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// The smallest cluster, which runs: a metadata server, a data server and a client of one world.
 pub fn small(seed: u64) -> (Sim, Rc<Cluster>, Rng) {
+    small_with(seed, StripingHint::simple_stripe(4096, 1))
+}
+
+fn small_with(seed: u64, striping: StripingHint) -> (Sim, Rc<Cluster>, Rng) {
     let sim = Sim::new(seed, false);
     let mut rng = Rng::new(seed);
-    let striping = StripingHint::simple_stripe(4096, 1);
     let cluster = Cluster::format(sim.control(), &mut rng, 1, 1, striping);
     cluster.servers().for_each(|server| cluster.boot(server.node));
     (sim, cluster, rng)
@@ -96,10 +100,22 @@ pub fn a_server_is_added_late() {
     .expect("it ends");
 }
 
+/// What others do between a loss of power and a sync.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Since {
+    Nothing,
+    /// Somebody appends, so that the file is cut anew.
+    Appends,
+    /// And has it longer than before.
+    Grows,
+    /// And the one who syncs opens it once more.
+    Seen,
+}
+
 /// One client writes within a size that another has told and nobody synced; then the metadata server loses
 /// its power, and the writer syncs. Whether the sync has told of a loss; the bytes are there where
-/// it has not. With `appends` somebody else has the file cut anew before.
-pub fn a_write_rests_on_a_lost_size(seed: u64, appends: bool) -> bool {
+/// it has not. Before that sync somebody else may have the file cut anew.
+pub fn a_write_rests_on_a_lost_size(seed: u64, since: Since) -> bool {
     let (sim, cluster, _) = small(seed);
     sim.run(Duration::from_secs(300), async move {
         let (one, two) = (sim::connect("one").await, sim::connect("two").await);
@@ -116,15 +132,88 @@ pub fn a_write_rests_on_a_lost_size(seed: u64, appends: bool) -> bool {
         file.write_at(1000, vec![2; 10].into()).await.unwrap();
         cluster.crash(cluster.meta.node, true);
         cluster.boot(cluster.meta.node);
-        if appends {
+        if since != Since::Nothing {
             let third = sim::connect("three").await;
             let log = third.open(&root(), file.id(), 6).await.unwrap();
             log.append(vec![3; 10].into()).await.unwrap();
+            if since == Since::Grows {
+                let size = Some(9000);
+                let set = SetAttr { size, ..SetAttr::default() };
+                third.setattr(&root(), file.id(), set).await.unwrap();
+            }
+        }
+        if since == Since::Seen {
+            drop(one.open(&root(), file.id(), 6).await.unwrap());
         }
         let is_told = file.fsync().await.is_err();
         let read = file.read_at(1000, 10).await.unwrap().into_bytes();
         assert!(is_told || read[..] == [2; 10], "seed {seed}: synced, and {read:?}");
         is_told
+    })
+    .expect("it ends")
+}
+
+/// A client stops with a write that it has not told yet, for longer than it was alone with the file, and another one writes
+/// that anew. Whether the first is told that its own never was.
+pub fn a_late_write_comes_too_late(seed: u64) -> bool {
+    let (sim, cluster, _) = small_with(seed, StripingHint::progressive(4096, 1));
+    let client = cluster.clients[0];
+    let (sender, made) = tokio::sync::oneshot::channel();
+    let (told, outcome) = tokio::sync::oneshot::channel();
+    cluster.control.boot(client, async move {
+        let fs = sim::connect_as("first", Caching::Leases, true).await;
+        let made = fs.create(&root(), ROOT, &name("f"), 0o644, Taken::Refuse, access::BOTH).await;
+        let file = made.expect("nothing is broken").1;
+        file.write_at(0, vec![1; 100].into()).await.expect("nothing is broken");
+        sender.send(file.id()).expect("somebody waits for it");
+        task::sleep(Duration::from_micros(1)).await;
+        told.send(file.fsync().await.is_err()).expect("somebody waits for it");
+    });
+    sim.run(Duration::from_secs(300), async move {
+        let id = made.await.expect("it was made");
+        cluster.control.stop(client);
+        let other = sim::connect("other").await;
+        let file = other.open(&root(), id, 6).await.expect("the first is not waited for");
+        let set = SetAttr { size: Some(0), ..SetAttr::default() };
+        other.setattr(&root(), id, set).await.expect("nothing is broken");
+        file.write_at(0, vec![2; 10].into()).await.expect("nothing is broken");
+        file.fsync().await.expect("nothing is broken");
+        cluster.control.cont(client);
+        let is_told = outcome.await.expect("it is answered");
+        let read = file.read_at(0, 1000).await.expect("nothing is broken").into_bytes();
+        assert_eq!(read, vec![2; 10], "seed {seed}: what was synced is undone");
+        is_told
+    })
+    .expect("it ends")
+}
+
+/// A write of a new file is refused after it was answered, and whoever has the file open asks late. Whether the write
+/// was answered.
+pub fn a_refusal_is_told_late(seed: u64) -> bool {
+    let (sim, ..) = small_with(seed, StripingHint::progressive(4096, 1));
+    sim.run(Duration::from_secs(300), async move {
+        let fs = sim::connect_as("one", Caching::Leases, true).await;
+        let user = Caller { uid: 1000, gid: 1000, groups: List(vec![1000]) };
+        let dir = fs.make(&root(), ROOT, &name("d"), 0o040777, 0, name("")).await.unwrap().id;
+        let (kind, id, files_max) = (0, 1000, u64::MAX);
+        let quota = Quota { kind, id, bytes_max: 10, files_max, bytes: 0, files: 0 };
+        fs.set_quota(&root(), quota).await.expect("nothing is broken");
+        task::sleep(Duration::from_secs(2)).await;
+        let make = async |who: &Caller, text: &str| {
+            let made = fs.create(who, dir, &name(text), 0o644, Taken::Refuse, access::BOTH).await;
+            made.expect("nothing is broken").1
+        };
+        let file = make(&user, "f").await;
+        let is_answered = file.write_at(0, vec![1; 20].into()).await.is_ok();
+        task::sleep(Duration::from_secs(70)).await;
+        let another = make(&root(), "g").await;
+        another.write_at(0, vec![1; 20].into()).await.expect("root has no limit");
+        task::sleep(Duration::from_secs(1)).await;
+        if is_answered {
+            let error = file.fsync().await.expect_err("it was never written");
+            assert_eq!(error.code(), Errno::EDQUOT, "seed {seed}: {error}");
+        }
+        is_answered
     })
     .expect("it ends")
 }

@@ -61,6 +61,8 @@ struct State {
     /// An end was acknowledged since the last fsync; one was that may be lost.
     is_told: bool,
     is_told_lost: bool,
+    /// It was cut while something here was not synced: by whom, and whether after a loss, is not known yet.
+    is_recut: bool,
     slots: Vec<Slot>,
     /// The latest version of the inode that was seen.
     version: u64,
@@ -79,6 +81,13 @@ struct State {
     /// A quota has refused a write whose bytes may be on I/O servers; when such were cut last.
     owes_cut: bool,
     cut_at: Option<Instant>,
+}
+
+impl State {
+    /// Whether an I/O server may hold something of the file that was not synced through here.
+    fn has_unsynced(&self) -> bool {
+        self.slots.iter().any(Slot::is_dirty)
+    }
 }
 
 type Told = future::Shared<BoxFuture<bool>>;
@@ -109,6 +118,7 @@ impl OpenFile {
             // Whoever has told of the size, be it 0, may have closed the file and not synced it.
             is_told: true,
             is_told_lost: false,
+            is_recut: false,
             slots,
             version: 0,
             owner: Default::default(),
@@ -136,6 +146,7 @@ impl OpenFile {
             return;
         }
         if inode.epoch > state.epoch {
+            state.is_recut |= state.has_unsynced();
             state.epoch = inode.epoch;
             state.size = inode.size;
         } else if inode.epoch == state.epoch {
@@ -306,6 +317,9 @@ impl OpenFile {
             }
             let told = fs.session.commit(place, hole).await;
             match written.and(told) {
+                Ok(()) if self.has_lost_end(fs, machine, offset + length).await? => {
+                    return Err(Error::Unsynced { server: None });
+                }
                 Ok(()) => {
                     self.wrote_ranges(epoch, [(offset, offset + length)].into_iter());
                     self.wrote(fs, epoch, offset + length, true);
@@ -320,6 +334,11 @@ impl OpenFile {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Whether the metadata server has lost its power since it ran on that machine, and an end of this file with it.
+    async fn has_lost_end(&self, fs: &Shared, machine: u64, end: u64) -> Result<bool> {
+        Ok(fs.session.starts().1 != machine && self.ask_size(&fs.session).await? < end)
     }
 
     /// Writes to a place that was reserved. ESTALE only when a truncation has taken it away: else it
@@ -413,9 +432,11 @@ impl OpenFile {
         }
         drop(owed);
         self.meet_restart(fs).await?;
-        if std::mem::take(&mut self.lock().is_told_lost) {
+        let mut state = self.lock();
+        if std::mem::take(&mut state.is_told_lost) {
             return Err(Error::Unsynced { server: None });
         }
+        state.is_recut &= state.has_unsynced();
         Ok(())
     }
 
@@ -468,10 +489,10 @@ impl OpenFile {
             if state.starts.1 != starts.1 {
                 // What was written within a size that another client has told goes with it. At a later epoch a
                 // truncation may have done it, or who wrote there after the loss: that cannot be told apart.
-                let is_cut = inode.epoch > state.epoch;
-                let has_written = || state.slots.iter().any(Slot::is_dirty);
-                let is_shorter = inode.size < state.size && (!is_cut || has_written());
-                state.is_told_lost |= std::mem::take(&mut state.is_told) | is_shorter;
+                let is_cut = inode.epoch > state.epoch && state.has_unsynced();
+                let is_shorter = inode.epoch <= state.epoch && inode.size < state.size;
+                let is_lost = std::mem::take(&mut state.is_recut) | is_cut | is_shorter;
+                state.is_told_lost |= std::mem::take(&mut state.is_told) | is_lost;
             }
             (state.size, state.epoch, state.starts) = (inode.size, inode.epoch, starts);
             state.begun = None;

@@ -128,10 +128,10 @@ impl File {
         self.data()?.pinned_epoch()
     }
 
-    /// This client's own change of the size was acknowledged with these attributes.
-    pub(super) fn was_resized(&self, inode: &Inode) -> Result<()> {
+    /// This client's own change of the size, at that epoch only, was acknowledged with these attributes.
+    pub(super) fn was_resized(&self, inode: &Inode, from: u32) -> Result<()> {
         let open = self.data()?;
-        open.was_resized(inode);
+        open.was_resized(inode, Some(from));
         open.refresh(inode);
         Ok(())
     }

@@ -463,7 +463,8 @@ impl Session {
     /// Sends a request, after what has to be said before it.
     async fn send(&self, task: &mut Task) -> Result<Answered> {
         self.late.before(&task.op).await;
-        self.wire.send(task).await
+        let answered = self.wire.send(task).await;
+        answered.inspect(|answered| self.late.changed(task, answered))
     }
 }
 
@@ -527,11 +528,10 @@ struct Claim<'a> {
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         let Some(range) = self.range.take() else { return };
-        let session = self.session;
-        session.wire.memory.owe_unlocks(self.id, &range);
+        self.session.wire.memory.owe_unlocks(self.id, &range);
         // Queued before whatever the owner asks next.
-        if let Some(conn) = session.wire.link.conn_now() {
-            session.wire.memory.pay(&conn);
+        if let Some(conn) = self.session.wire.link.conn_now() {
+            self.session.wire.memory.pay(&conn);
         }
     }
 }

@@ -95,8 +95,19 @@ impl<K: Kv> Store<K> {
         else {
             return refuse(Errno::EINVAL, "no amendment");
         };
-        let asked = Asked { mask, mode, uid, gid, atime, mtime };
         let inode = self.stored(id)?.inode;
+        if mask & set::AT_VERSION != 0 && !self.replaying {
+            let (known, current) = (set::from_fields(uid, gid), inode.version);
+            if mask & (set::UID | set::GID) != 0 {
+                return refuse(Errno::EINVAL, "a version stands where an owner does");
+            }
+            if known != current {
+                let text = format!("file {id} was changed since version {known}, it has {current}");
+                return refuse(Errno::ESTALE, text);
+            }
+        }
+        let mask = mask & !set::AT_VERSION;
+        let asked = Asked { mask, mode, uid, gid, atime, mtime };
         let is_given_away =
             (asked.has(set::UID) && uid != inode.uid) || (asked.has(set::GID) && gid != inode.gid);
         if is_given_away || asked.has(set::SIZE | set::SIZE_OF_OPEN) {

@@ -153,6 +153,31 @@ fn the_size_of_a_file_that_was_taken_is_not_changed() {
     }
 }
 
+/// After a loss of power an epoch is followed by a much higher one.
+#[test]
+fn a_file_that_somebody_has_for_itself_is_resized_after_a_loss_of_power() {
+    let bytes = INLINE + SINGLE + 3 * STRIP;
+    for size in [bytes - 10, bytes + 10].map(|size| size as u64) {
+        let mut world = World::progressive(8);
+        let fs = world.client(true);
+        let made =
+            world.run(fs.create(&root(), ROOT, &name("f"), 0o644, Taken::Refuse, access::BOTH));
+        let file = made.unwrap().1;
+        world.run(file.write_at(0, vec![1; bytes].into())).unwrap();
+        world.run(file.fsync()).unwrap();
+        world.meta.checkpoint();
+        file.pin().unwrap();
+        world.cut_all("meta");
+        world.meta.lose_power();
+        let changed = world.run(fs.set_size_of_pinned(&root(), &file, size)).unwrap();
+        assert_eq!(changed.inode.size, size);
+        world.run(file.write_at(0, vec![2; 10].into())).unwrap();
+        let read = world.run(file.read_at(0, 1 << 20)).unwrap().into_bytes();
+        assert_eq!((read.len() as u64, read[0]), (size, 2));
+        assert!(!world.run(file.is_taken()).unwrap());
+    }
+}
+
 /// The epoch is raised for those that are there, and nobody waits longer for the others than for dead servers.
 #[test]
 fn a_file_is_fenced_while_an_io_server_is_dead() {

@@ -294,6 +294,30 @@ fn an_amendment_writes_and_sets_what_a_write_and_a_change_of_attributes_would() 
 }
 
 #[test]
+fn an_amendment_of_who_is_alone_no_more_needs_the_version_that_it_knew() {
+    let mut lab = lab();
+    let id = lab.file("f").id;
+    let at = |version: u64, mask: u32| {
+        let mut op = amend(id, b"content", mask | set::AT_VERSION);
+        if let Op::Amend { uid, gid, .. } = &mut op {
+            (*uid, *gid) = set::in_fields(version);
+        }
+        op
+    };
+    let known = lab.stat(id).version;
+    assert_eq!(lab.code(0, at(known, set::UID)), Errno::EINVAL);
+    let inode = node(lab.reply(0, at(known, set::MTIME)));
+    assert_eq!((inode.uid, inode.gid, inode.mtime), (0, 0, 4));
+    let before = lab.stat(id);
+    for stale in [known, 0, before.version + 1, before.version | 1 << 32] {
+        assert_eq!(lab.code(0, at(stale, set::MODE)), Errno::ESTALE);
+    }
+    assert_eq!(lab.stat(id), before);
+    assert_eq!(lab.code(0, at(before.version, 0)), 0);
+    check_replay(&mut lab);
+}
+
+#[test]
 fn an_amendment_that_is_refused_writes_nothing() {
     let mut lab = lab();
     let id = lab.file("f").id;

@@ -68,6 +68,14 @@ const REFUSALS: &[Row] = &[
         *uid = 7;
         lab.reply(0, op)
     }),
+    ("a version stands where an owner does", Errno::EINVAL, |lab| {
+        let id = lab.file("f").id;
+        lab.reply(0, amend(id, b"", set::UID | set::AT_VERSION))
+    }),
+    ("file {id} was changed since version {known}, it has {current}", Errno::ESTALE, |lab| {
+        let id = lab.file("f").id;
+        lab.reply(0, amend(id, b"", set::MODE | set::AT_VERSION))
+    }),
     ("only root makes devices", Errno::EPERM, |lab| {
         open_root(lab);
         lab.reply(0, create(ROOT, "c", mode::CHARACTER | 0o644))

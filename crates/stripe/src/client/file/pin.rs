@@ -48,19 +48,24 @@ impl OpenFile {
         }
     }
 
-    /// These attributes answer this client's own change of the size, which may have raised the epoch by one: a pinned file
-    /// is pinned there. Where it is higher still, another client has raised it, too.
-    fn repin(&self, inode: &Inode) {
+    /// These attributes answer this client's own change of the size, which may have raised the epoch: a pinned file is pinned
+    /// there. `from` is the epoch that the change was made at only, so that nobody else can have raised it; without one it
+    /// may be one higher.
+    fn repin(&self, inode: &Inode, from: Option<u32>) {
         let mut state = self.lock();
-        let is_next = inode.epoch.checked_sub(1) == Some(state.epoch);
-        if state.pinned == Pinned::Yes && is_next {
+        let is_ours = match from {
+            Some(from) => from == state.epoch && inode.epoch > from,
+            None => inode.epoch.checked_sub(1) == Some(state.epoch),
+        };
+        if state.pinned == Pinned::Yes && is_ours {
             (state.epoch, state.size) = (inode.epoch, inode.size);
         }
     }
 
-    /// A change of the size through this client was acknowledged: the next fsync speaks for it.
-    pub fn was_resized(&self, inode: &Inode) {
-        self.repin(inode);
+    /// A change of the size through this client was acknowledged, `from` an epoch where it said which: the next fsync speaks
+    /// for it.
+    pub fn was_resized(&self, inode: &Inode, from: Option<u32>) {
+        self.repin(inode, from);
         self.was_cut();
     }
 

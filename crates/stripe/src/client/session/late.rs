@@ -32,7 +32,7 @@ pub const AGE_MAX: Duration = Duration::from_millis(5);
 const FILES_MAX: usize = 1024;
 /// What must be left of the lease: much more than [`AGE_MAX`], so that a slow machine does not matter.
 const MARGIN: Duration = Duration::from_millis(400);
-/// How long an error is kept that nobody asks for.
+/// How long an error is kept that nobody asks for, of a file that nobody has open any more.
 const ERROR_KEPT: Duration = Duration::from_secs(60);
 /// Attributes that may be set late.
 const MASK: u32 =
@@ -125,13 +125,39 @@ impl Late {
             return;
         }
         if state.files.len() >= FILES_MAX {
-            state.forget_ended(self.wire.net.now());
+            state.forget_ended(self.wire.net.now(), |id| self.wire.memory.is_open(*id));
         }
         if state.files.len() < FILES_MAX {
             let until = Some(answered.asked + LEASE_TIME);
             let inode = inode.clone();
             let alone = Alone { until, inode, kept: None, going: None, failed: None };
             state.files.insert(alone.inode.id, alone);
+        }
+    }
+
+    /// A change was made at once, and answered: the files of which it may tell have another version.
+    pub fn changed(&self, task: &Task, answered: &Answered) {
+        if !self.is_on || task.change.is_none() {
+            return;
+        }
+        let makes = matches!(task.op, Op::Create { .. } | Op::CreateWrite { .. });
+        let told = match &answered.reply {
+            Reply::Node { inode } | Reply::Created { inode, .. } => Some(inode),
+            _ => None,
+        };
+        let mut state = self.lock();
+        for (id, file) in &mut state.files {
+            let is_meant = match concern(&task.op) {
+                Concern::Nothing => false,
+                Concern::One(one) => one == *id,
+                Concern::All => !makes,
+            };
+            match told.filter(|inode| inode.id == *id) {
+                Some(inode) => file.inode.version = file.inode.version.max(inode.version),
+                // Which one, nobody has said.
+                None if is_meant => file.inode.version = 0,
+                None => {}
+            }
         }
     }
 
@@ -291,8 +317,13 @@ impl Late {
         let file = state.files.get_mut(&id)?;
         let Some(kept) = file.kept.take() else { return file.going.clone() };
         let mut op = Kept::op(id, kept.write, kept.data, kept.set);
-        if let Op::Amend { last, .. } = &mut op {
+        if let Op::Amend { last, mask, uid, gid, .. } = &mut op {
             *last = is_last;
+            if file.inode.version != 0 {
+                // The owner stays who it is.
+                *mask = *mask & !(set::UID | set::GID) | set::AT_VERSION;
+                (*uid, *gid) = set::in_fields(file.inode.version);
+            }
         }
         let change = Some(Change::new(&self.wire.memory));
         let mut task = Task { begun: Some(kept.sent), ..Task::new(kept.caller, op, change, None) };
@@ -345,7 +376,7 @@ impl Late {
         for id in old {
             self.say(&mut state, id, false);
         }
-        state.forget_ended(now);
+        state.forget_ended(now, |id| self.wire.memory.is_open(*id));
         state.is_watched = state.files.values().any(|file| file.kept.is_some());
         state.is_watched
     }
@@ -357,10 +388,11 @@ impl Late {
 
 impl State {
     /// Forgets files that this client is alone with no longer, and of which nothing is left to say.
-    fn forget_ended(&mut self, now: Instant) {
-        self.files.retain(|_, file| {
+    fn forget_ended(&mut self, now: Instant, is_open: impl Fn(&Id) -> bool) {
+        self.files.retain(|id, file| {
             file.until = file.until.filter(|&until| now < until);
-            let is_kept = |(_, at): &(Error, Instant)| now.duration_since(*at) < ERROR_KEPT;
+            let is_kept =
+                |(_, at): &(Error, Instant)| is_open(id) || now.duration_since(*at) < ERROR_KEPT;
             file.failed = file.failed.take().filter(is_kept);
             !file.is_over()
         });

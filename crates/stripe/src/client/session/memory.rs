@@ -209,6 +209,11 @@ impl Memory {
         state.tell_closed(most, |ids| say(conn, session, Op::Close { ids }))
     }
 
+    /// Whether the file is open.
+    pub fn is_open(&self, id: Id) -> bool {
+        self.lock().opens.contains_key(&id)
+    }
+
     /// Counts an open given back; the server is to be told, unless it has not heard of it: then that
     /// goes without saying. `untold`: the number that the open was given. Answers how many closes the
     /// server is to be told of.
