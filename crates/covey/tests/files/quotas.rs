@@ -126,3 +126,39 @@ fn a_user_meets_the_quota_and_what_is_counted_is_what_a_walk_finds_after_kills_t
     cluster.refused(&["quota", "set", "--user", "nobody-of-this-name", "--files", "1"]);
     cluster.covey(&["fsck"]);
 }
+
+/// A child process closes its copy of the descriptor, and an unlock sends what was written before it: neither may take
+/// away what the writer's own fsync has to tell.
+#[test]
+fn a_write_that_was_refused_late_is_told_by_the_writers_fsync() {
+    if !is_root() {
+        return skip("needs root, to be another user");
+    }
+    let mut cluster = Cluster::up(1);
+    let Some(mount) = cluster.mount_with(&["--allow-other"]) else { return };
+    fs::set_permissions(mount.parent().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
+    let user = USER.to_string();
+    cluster.covey(&["quota", "set", "--user", &user, "--bytes", "1K"]);
+    until("all is counted", || counted(&cluster) == (0, 0));
+    for mode in ["strict", "close-to-open", "job-scratch"] {
+        let dir = mount.join(mode);
+        fs::create_dir(&dir).unwrap();
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).unwrap();
+        cluster.covey(&["consistency", &dir.display().to_string(), mode]);
+        let line = |meanwhile: &str| {
+            format!(
+                "perl -MIO::Handle -e 'open(F, \">f\") or die; flock(F, 2) or die; syswrite(F, \"x\" x 8000) or die \
+                 \"$!\"; {meanwhile}; F->sync or die \"sync: $!\"'; rm f"
+            )
+        };
+        let done = |meanwhile: &str| {
+            let done = shell(&dir, &line(meanwhile));
+            String::from_utf8_lossy(&done.stderr).into_owned()
+        };
+        let wait = "select(undef, undef, undef, 0.05)";
+        for meanwhile in [wait, &format!("{wait}; system(\"true\")"), "flock(F, 8)"] {
+            let said = done(meanwhile);
+            assert!(said.contains("sync: Disk quota exceeded"), "{mode}, {meanwhile}: {said:?}");
+        }
+    }
+}
