@@ -123,7 +123,7 @@ impl Daemon {
     pub fn told(&self, else_what: impl FnOnce() -> String) -> Error {
         let tail = self.tail();
         let lines = || tail.lines().map(unstamped);
-        let told = lines().filter_map(|line| line.strip_prefix("covey: ")).last();
+        let told = lines().filter_map(|line| line.strip_prefix("covey: ")).next_back();
         let hints = lines().filter_map(|line| line.strip_prefix("hint: "));
         let message = told.map_or_else(else_what, str::to_owned);
         hints.fold(Error::work(message), |error, hint| error.hint(hint))

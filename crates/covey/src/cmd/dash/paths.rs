@@ -16,11 +16,13 @@ const REST: u32 = 10;
 /// How long a path, or that none was found, is taken to hold.
 const HOLDS: Duration = Duration::from_secs(60);
 
+/// When a file was looked for, and its path if it was found.
+type Known = (Instant, Option<Vec<u8>>);
+
 /// What is known of paths.
 #[derive(Default)]
 pub struct Paths {
-    /// When each file was looked for, and its path if it was found.
-    known: RefCell<BTreeMap<Id, (Instant, Option<Vec<u8>>)>>,
+    known: RefCell<BTreeMap<Id, Known>>,
     rests_until: Cell<Option<Instant>>,
 }
 
@@ -42,7 +44,7 @@ impl Paths {
         }
         let mut known = self.known.borrow_mut();
         known.retain(|id, _| wanted.contains(id));
-        let path = |(id, (_, path)): (&Id, &(Instant, Option<Vec<u8>>))| Some((*id, path.clone()?));
+        let path = |(id, (_, path)): (&Id, &Known)| Some((*id, path.clone()?));
         known.iter().filter_map(path).collect()
     }
 }
