@@ -171,7 +171,7 @@ fn stamped(text: &str, now: jiff::Timestamp) -> String {
     text.lines().map(|line| format!("{now:.6} {ERROR}{line}\n")).collect()
 }
 
-/// A line of [`stamped`] as it was.
+/// A line of `stamped` as it was.
 pub fn unstamped(line: &str) -> &str {
     match line.split_once(' ') {
         Some((time, rest)) if time.parse::<jiff::Timestamp>().is_ok() => {
