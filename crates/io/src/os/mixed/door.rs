@@ -74,7 +74,7 @@ enum CallState {
     Connects(Socket, Instant),
     Greets(Box<Line>),
     Shares(shm::Meeting),
-    /// The other calls us.
+    /// The other calls us; when it has not by then, it is called again.
     Expects(Instant),
 }
 
@@ -142,7 +142,11 @@ impl Door {
 
     /// Takes in who has come, and goes on with everybody.
     pub fn look(&mut self, sides: &mut Sides, events: &OwnedFd) {
-        let now = clock::monotonic();
+        self.look_at(clock::monotonic(), sides, events);
+    }
+
+    /// The same, at a time that a test says.
+    pub fn look_at(&mut self, now: Instant, sides: &mut Sides, events: &OwnedFd) {
         self.take_in(now, events);
         for caller in std::mem::take(&mut self.callers) {
             let heard = self.hear(caller, sides, now, events);
@@ -271,7 +275,7 @@ impl Door {
         }
     }
 
-    /// The other calls, and is lost when it does not.
+    /// The other calls; when it does not, it is called.
     fn expect(&mut self, peer: Peer, to: Address, now: Instant) {
         let state = CallState::Expects(now + PATIENCE);
         self.calls.push(Call { peer, to, by_tcp: true, state, failed: None, pause: PAUSE_MIN });
@@ -369,10 +373,8 @@ impl Door {
                 None => return Ok(None),
             },
             CallState::Expects(until) if now < until => CallState::Expects(until),
-            CallState::Expects(_) => {
-                sides.lost(call.peer);
-                return Ok(None);
-            }
+            // It has not come: it computes, or is gone. Only a call tells which.
+            CallState::Expects(_) => CallState::Next(now),
         }))
     }
 

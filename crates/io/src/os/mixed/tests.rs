@@ -237,6 +237,53 @@ fn endpoints_meet_while_strangers_flood_them() {
     assert!(door.is_bounded());
 }
 
+/// One end looks at who has come, as if it were that much later.
+fn look_later(end: &mut End, seconds: u64) {
+    let Mixed { door, sides, events, .. } = &mut end.mixed;
+    let then = crate::os::clock::monotonic() + Duration::from_secs(seconds);
+    (0..4).for_each(|_| door.as_mut().expect("a door").look_at(then, sides, events));
+}
+
+/// It lets a call end because it calls itself, and then computes for longer than anybody is expected.
+#[test]
+fn one_that_calls_and_then_computes_for_long_is_not_lost() {
+    for by in [By::Memory, By::Tcp] {
+        let mut ends = [end(by), end(by)];
+        ends.sort_by_key(|end| end.address.id);
+        let addresses = [ends[0].address, ends[1].address];
+        let first = ends[1].mixed.call(&addresses[0]).expect("a peer");
+        for at in [1, 0, 1] {
+            // It connects and says its name; the other answers; it proves itself.
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_millis(50) {
+                look_later(&mut ends[at], 0);
+            }
+        }
+        let second = ends[0].mixed.call(&addresses[1]).expect("a peer");
+        for seconds in (0..60).step_by(3) {
+            look_later(&mut ends[1], seconds);
+            assert!(!ends[1].mixed.sides.is_dead(first), "{by:?}: after {seconds} s");
+        }
+        say(&mut ends, 0, second, b"one");
+        say(&mut ends, 1, first, b"two");
+        wait(&mut ends, |ends| has_heard(&ends[0], b"two") && has_heard(&ends[1], b"one"));
+    }
+}
+
+/// One that has no room in shared memory says that it is to be called by TCP, and the caller ends just then.
+#[test]
+fn one_that_is_expected_and_has_ended_is_found_to_be_dead() {
+    let mut settings = settings(By::Memory);
+    settings.shm.peers_max = 0;
+    let mut ends = vec![end_with(&settings, b"quail"), end(By::Memory)];
+    let to = ends[0].address;
+    ends[1].mixed.call(&to).expect("a peer");
+    wait(&mut ends, |ends| ends[0].mixed.came().is_some());
+    ends.truncate(1);
+    (6..60).step_by(6).for_each(|seconds| look_later(&mut ends[0], seconds));
+    wait(&mut ends, |ends| ends[0].heard.dead == [Peer(0)]);
+}
+
 /// Each field of an address says something else than what is so; but for the machine's address, where nobody answers until
 /// patience ends.
 #[test]
