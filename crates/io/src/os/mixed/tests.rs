@@ -284,6 +284,121 @@ fn one_that_is_expected_and_has_ended_is_found_to_be_dead() {
     wait(&mut ends, |ends| ends[0].heard.dead == [Peer(0)]);
 }
 
+/// Waits for what comes true while one end's clock is ahead.
+fn wait_later(ends: &mut [End], (who, seconds): (usize, u64), is_so: impl Fn(&mut [End]) -> bool) {
+    wait(ends, |ends| {
+        look_later(&mut ends[who], seconds);
+        is_so(ends)
+    });
+}
+
+fn call(to: &Address, by: By) -> io::Result<line::Socket> {
+    match by {
+        By::Memory => line::Socket::call_near(to),
+        By::Tcp => line::Socket::call_far(to.tcp().expect("it listens")),
+    }
+}
+
+/// It computes, and strangers have filled what the kernel keeps of its callers.
+#[test]
+fn one_that_strangers_keep_busy_is_called_until_it_answers() {
+    crate::os::limits::raise_open_files().expect("more files");
+    for by in [By::Memory, By::Tcp] {
+        let mut ends = [end(by), end(by)];
+        let to = ends[0].address;
+        let strangers: Vec<_> = (0..5000).map_while(|_| call(&to, by).ok()).collect();
+        let peer = ends[1].mixed.call(&to).expect("a peer");
+        for seconds in (0..60).step_by(2) {
+            look_later(&mut ends[1], seconds);
+            assert!(!ends[1].mixed.sides.is_dead(peer), "{by:?}: after {seconds} s");
+        }
+        drop(strangers);
+        wait_later(&mut ends, (1, 60), |ends| ends[1].mixed.send(peer, b"one", 0, |_| ()).is_ok());
+        wait(&mut ends, |ends| has_heard(&ends[0], b"one"));
+    }
+}
+
+#[test]
+fn one_whose_machine_does_not_answer_is_found_to_be_dead_in_the_end() {
+    let mut ends = [end(By::Tcp)];
+    // The network for documentation: nobody is there, or it cannot be reached at all.
+    let nobody = Address::of_tcp(([192, 0, 2, 1], 9).into());
+    let peer = ends[0].mixed.call(&nobody).expect("a number");
+    (0..140).for_each(|seconds| look_later(&mut ends[0], seconds));
+    assert!(ends[0].mixed.sides.is_dead(peer));
+}
+
+/// It computes while hundreds of others start.
+#[test]
+fn hundreds_may_come_while_one_computes() {
+    let ends = [end(By::Tcp)];
+    let to = ends[0].address.tcp().expect("it listens");
+    let connect = |_| TcpStream::connect_timeout(&to, Duration::from_secs(9));
+    let come: Vec<_> = (0..400).map(connect).collect();
+    assert!(come.iter().all(Result::is_ok));
+}
+
+/// Strangers that say nothing come at a rate at which all places are theirs between two looks.
+#[test]
+fn one_that_has_said_who_it_is_is_not_let_go_for_strangers_that_say_nothing() {
+    let mut ends = [end(By::Tcp), end(By::Tcp)];
+    let to = ends[0].address;
+    let peer = ends[1].mixed.call(&to).expect("a peer");
+    wait(&mut ends[1..], |ends| ends[0].mixed.door.as_ref().expect("a door").greets());
+    look_later(&mut ends[0], 0);
+    let mut strangers = Vec::new();
+    for _ in 0..4 {
+        strangers.extend((0..64).map(|_| call(&to, By::Tcp).expect("a connection")));
+        // They come one by one, each look finds some.
+        look_later(&mut ends[0], 0);
+    }
+    // All of its greeting, and no second try.
+    let mut is_heard = false;
+    for _ in 0..1000 {
+        look_later(&mut ends[1], 0);
+        let door = ends[1].mixed.door.as_ref().expect("a door");
+        is_heard |= !door.is_busy();
+        if is_heard {
+            break;
+        }
+        assert_eq!(door.failures(), 0, "it was let go");
+        strangers.extend((0..64).map(|_| call(&to, By::Tcp).expect("a connection")));
+        look_later(&mut ends[0], 0);
+    }
+    assert!(is_heard && !ends[1].mixed.sides.is_dead(peer));
+}
+
+/// One of our user that knows the secret, with many made-up names, and shares nothing.
+#[test]
+fn members_that_share_no_memory_keep_nobody_out() {
+    let mut settings = settings(By::Memory);
+    settings.shm.peers_max = 256;
+    let mut ends = [end_with(&settings, b"quail"), end(By::Memory)];
+    let to = ends[0].address;
+    let mut held = Vec::new();
+    for number in 0..100 {
+        let them = Address { id: [number + 1; 16], ..to };
+        let greeting = greeting::Greeting::calls(&Secret::of(b"quail"), &them, [number; 32]);
+        let socket = line::Socket::call_near(&to).expect("it is seen");
+        let mut line = line::Line::new(socket, greeting.0, greeting.1);
+        let said = |line: &mut line::Line| match line.go_on().expect("it is heard") {
+            greeting::Step::Said(verdict, _) => Some(verdict),
+            _ => None,
+        };
+        let mut verdict = None;
+        wait(&mut ends, |_| {
+            verdict = said(&mut line);
+            verdict.is_some()
+        });
+        assert_eq!(verdict, Some(greeting::Verdict::Yes));
+        held.push(line);
+    }
+    let peer = ends[1].mixed.call(&to).expect("a peer");
+    say(&mut ends, 1, peer, b"one");
+    wait(&mut ends, |ends| has_heard(&ends[0], b"one"));
+    assert_eq!(ends[1].mixed.is_near(peer), Some(true));
+}
+
 /// Each field of an address says something else than what is so; but for the machine's address, where nobody answers until
 /// patience ends.
 #[test]
