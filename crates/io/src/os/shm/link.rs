@@ -6,8 +6,8 @@ use super::reach::Process;
 use super::ring::{Broken, Reader, Writer};
 use super::share::{Help, Offers, Stands, Units};
 use super::{Settings, barrier, reach, sleep};
-use covey_wire::Span;
-use covey_wire::transport::{PUBLISHED_MAX, Published, Refused, Transfer};
+use covey_wire::transport::{PUBLISHED_MAX, Published, Refused, Sink, Transfer};
+use covey_wire::{Peer, Span};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -213,6 +213,17 @@ impl Link {
                 Some(result.and_then(|()| fetch.copy(process?, units)))
             }
         }
+    }
+
+    /// Copies what the peer asks for, and tells of a fetch that has ended. Says how many things happened.
+    #[inline]
+    pub fn go_on(&mut self, peer: Peer, sink: &mut impl Sink) -> usize {
+        let has_helped = self.help(|message, span| sink.lends(peer, message, span));
+        let fetched = self.fetched();
+        if let Some((token, result)) = fetched {
+            sink.done(token, result);
+        }
+        usize::from(has_helped) + usize::from(fetched.is_some())
     }
 
     /// A fetch that has ended since it was started.
