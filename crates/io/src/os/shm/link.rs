@@ -180,10 +180,15 @@ impl Link {
         while let Some(units) = next {
             result = fetch.copy(&process, units);
             self.offers.copied(units);
-            if result.is_err() {
-                self.offers.close(offer);
+            let closed = if result.is_err() { self.offers.close(offer) } else { Ok(()) };
+            match closed.and_then(|()| self.offers.claim(offer)) {
+                Ok(claimed) => next = claimed,
+                Err(Broken) => {
+                    self.offers.end(false);
+                    self.is_broken = true;
+                    return Err(Refused::Dead);
+                }
             }
-            next = self.offers.claim(offer);
         }
         for _ in 0..SPINS {
             if let Some(result) = self.finish(&fetch, result) {
