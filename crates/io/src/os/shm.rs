@@ -64,6 +64,14 @@ impl Default for Settings {
 pub struct Meeting {
     stream: UnixStream,
     inbox: u32,
+    spare: Option<Spare>,
+}
+
+/// Descriptors that are kept for what a new peer hands over. Where there are none to keep, it is met some other way: a peer
+/// that has shared its memory already would be lost.
+#[derive(Debug)]
+pub struct Spare {
+    _held: [OwnedFd; SPARE],
 }
 
 impl AsFd for Meeting {
@@ -99,6 +107,8 @@ pub struct Shm {
     turn: usize,
     /// Polls since somebody looked at who has gone; one that found something is as long as many.
     polls: u32,
+    #[cfg(test)]
+    pub(super) lacks_descriptors: bool,
 }
 
 impl Shm {
@@ -131,6 +141,8 @@ impl Shm {
             listener: None,
             turn: 0,
             polls: 0,
+            #[cfg(test)]
+            lacks_descriptors: false,
             settings,
         })
     }
@@ -171,10 +183,10 @@ impl Shm {
     }
 
     /// Begins to meet the process at the other end of a socket, without waiting: [`Shm::go_on`] ends it.
-    pub fn begin(&mut self, stream: UnixStream) -> io::Result<Meeting> {
+    pub fn begin(&mut self, stream: UnixStream, spare: Option<Spare>) -> io::Result<Meeting> {
         let card = self.card()?;
         match meet::offer(&stream, &card, self.memory.as_fd(), self.bell.as_fd()) {
-            Ok(()) => Ok(Meeting { stream, inbox: card.inbox }),
+            Ok(()) => Ok(Meeting { stream, inbox: card.inbox, spare }),
             Err(error) => {
                 self.take_back(card.inbox);
                 Err(error)
@@ -191,10 +203,32 @@ impl Shm {
 
     /// Goes on with a meeting: it is given back while the peer has not said who it is.
     pub fn go_on(&mut self, meeting: Meeting) -> io::Result<Result<Peer, Meeting>> {
-        match meet::accepted(&meeting.stream)? {
-            None => Ok(Err(meeting)),
-            Some(met) => self.join(met, meeting.stream, meeting.inbox).map(Ok),
+        if !sleep::is_readable(meeting.stream.as_fd()) {
+            return Ok(Err(meeting));
         }
+        let Meeting { stream, inbox, spare } = meeting;
+        drop(spare);
+        match meet::accepted(&stream) {
+            Ok(None) => Ok(Err(Meeting { stream, inbox, spare: None })),
+            Ok(Some(met)) => self.join(met, stream, inbox).map(Ok),
+            Err(error) => {
+                // It says who it is before it writes anything. One that has said it may have begun to write.
+                if meet::has_said_nothing(&error) {
+                    self.take_back(inbox);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// What it takes to meet another peer; none when there is no room for one, or there are too few descriptors.
+    pub fn spare(&self) -> Option<Spare> {
+        let keep = |_| rustix::io::fcntl_dupfd_cloexec(&self.events, 0).ok();
+        let all: Vec<OwnedFd> = (0..SPARE).map_while(keep).collect();
+        let held = all.try_into().ok().filter(|_| self.has_room());
+        #[cfg(test)]
+        let held = held.filter(|_| !self.lacks_descriptors);
+        Some(Spare { _held: held? })
     }
 
     /// Whether another peer can be met.
@@ -507,6 +541,8 @@ impl Drop for Shm {
     }
 }
 
+/// The memory and the bell of a peer, and its process.
+const SPARE: usize = 3;
 /// Between two looks at who has gone: some 100 us of polling.
 const POLLS_MAX: u32 = 1 << 14;
 /// As many as one poll that found something counts for.

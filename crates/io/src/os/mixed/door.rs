@@ -61,6 +61,8 @@ struct Call {
     to: Address,
     by_tcp: bool,
     state: CallState,
+    /// For a call by its own socket.
+    spare: Option<shm::Spare>,
     /// Since when it has failed without a sign of the other.
     failed: Option<Instant>,
     pause: Duration,
@@ -146,8 +148,7 @@ impl Door {
     pub fn call(&mut self, peer: Peer, to: Address) {
         let now = clock::monotonic();
         let by_tcp = !self.is_near(&to);
-        let state = CallState::Next(now);
-        self.calls.push(Call { peer, to, by_tcp, state, failed: None, pause: PAUSE_MIN });
+        self.calls.push(Call::new(peer, to, by_tcp, CallState::Next(now)));
     }
 
     /// Whether shared memory is tried: a process of this machine and user.
@@ -169,8 +170,14 @@ impl Door {
             self.hear_all(now, sides, events);
         }
         for (peer, meeting) in std::mem::take(&mut self.sharing) {
-            let meeting = self.share(peer, meeting, sides);
-            self.sharing.extend(meeting.map(|meeting| (peer, meeting)));
+            match self.share(peer, meeting, sides) {
+                Ok(meeting) => self.sharing.extend(meeting.map(|meeting| (peer, meeting))),
+                Err(_) => {
+                    if let Some(them) = sides.name_of(peer).copied() {
+                        self.expect(peer, them, now);
+                    }
+                }
+            }
         }
         for call in std::mem::take(&mut self.calls) {
             let goes_on = self.go_on(call, sides, now, events);
@@ -268,6 +275,8 @@ impl Door {
         now: Instant,
     ) -> Option<(Peer, shm::Meeting)> {
         if !them.has_id() || them.id == self.me.id {
+            // We, at a wrong address.
+            let _ = line.say(|greeting, out| greeting.decide(Verdict::Other, out));
             return None;
         }
         let known = self.known.get(&them.id).filter(|(peer, _)| !sides.is_dead(*peer)).copied();
@@ -286,17 +295,19 @@ impl Door {
         if let Some(at) = ours {
             self.calls.swap_remove(at);
         }
-        let is_full = matches!(line.socket, Socket::Near(_)) && !sides.shm.has_room();
+        let is_near = matches!(line.socket, Socket::Near(_));
+        let spare = if is_near { sides.shm.spare() } else { None };
+        let is_full = is_near && spare.is_none();
         let verdict = if is_full { Verdict::ByTcp } else { Verdict::Yes };
         if line.say(|greeting, out| greeting.decide(verdict, out)).is_err() || is_full {
             self.expect(peer, them, now);
             return None;
         }
         match line.socket {
-            Socket::Near(stream) => match sides.shm.begin(stream) {
+            Socket::Near(stream) => match sides.shm.begin(stream, spare) {
                 Ok(meeting) => Some((peer, meeting)),
                 Err(_) => {
-                    sides.lost(peer);
+                    self.expect(peer, them, now);
                     None
                 }
             },
@@ -309,31 +320,25 @@ impl Door {
 
     /// The other calls; when it does not, it is called.
     fn expect(&mut self, peer: Peer, to: Address, now: Instant) {
-        let state = CallState::Expects(now + PATIENCE);
-        self.calls.push(Call { peer, to, by_tcp: true, state, failed: None, pause: PAUSE_MIN });
+        self.calls.push(Call::new(peer, to, true, CallState::Expects(now + PATIENCE)));
     }
 
-    /// Goes on with a meeting over shared memory; none when that is over.
+    /// Goes on with a meeting over shared memory; none when that is over. One that fails is no reason to believe that the
+    /// other is gone: they meet by TCP.
     fn share(
         &mut self,
         peer: Peer,
         meeting: shm::Meeting,
         sides: &mut Sides,
-    ) -> Option<shm::Meeting> {
-        match sides.go_on(peer, meeting) {
-            Ok(None) => {
-                let known = sides.name_of(peer).and_then(|them| self.known.get_mut(&them.id));
-                if let Some(known) = known.filter(|known| known.0 == peer) {
-                    known.1 = Known::Met;
-                }
-                None
-            }
-            Ok(meeting) => meeting,
-            Err(_) => {
-                sides.lost(peer);
-                None
+    ) -> io::Result<Option<shm::Meeting>> {
+        let meeting = sides.go_on(peer, meeting)?;
+        if meeting.is_none() {
+            let known = sides.name_of(peer).and_then(|them| self.known.get_mut(&them.id));
+            if let Some(known) = known.filter(|known| known.0 == peer) {
+                known.1 = Known::Met;
             }
         }
+        Ok(meeting)
     }
 
     fn met(&mut self, peer: Peer, id: Id, joined: io::Result<()>, sides: &mut Sides) {
@@ -402,8 +407,12 @@ impl Door {
                 _ => CallState::Greets(line),
             },
             CallState::Shares(meeting) => match self.share(call.peer, meeting, sides) {
-                Some(meeting) => CallState::Shares(meeting),
-                None => return Ok(None),
+                Ok(Some(meeting)) => CallState::Shares(meeting),
+                Ok(None) => return Ok(None),
+                Err(_) => {
+                    call.by_tcp = true;
+                    CallState::Next(now)
+                }
             },
             CallState::Expects(until) if now < until => CallState::Expects(until),
             // It has not come: it computes, or is gone. Only a call tells which.
@@ -418,9 +427,11 @@ impl Door {
         now: Instant,
         events: &OwnedFd,
     ) -> io::Result<CallState> {
-        if !call.by_tcp && sides.shm.has_room() {
+        call.spare = None;
+        if let Some(spare) = if call.by_tcp { None } else { sides.shm.spare() } {
             let socket = Socket::call_near(&call.to)?;
             call.is_answered();
+            call.spare = Some(spare);
             return self.greet(socket, events);
         }
         let to = call.to.tcp.ok_or(ErrorKind::ConnectionRefused)?;
@@ -448,7 +459,8 @@ impl Door {
         sides: &mut Sides,
         now: Instant,
     ) -> io::Result<Option<CallState>> {
-        if call.to.has_id() && call.to.id != them.id {
+        let spare = call.spare.take();
+        if them.id == self.me.id || call.to.has_id() && call.to.id != them.id {
             // Another endpoint has the address of one that is gone.
             return Err(ErrorKind::ConnectionRefused.into());
         }
@@ -468,7 +480,7 @@ impl Door {
                 Ok(Some(CallState::Next(now)))
             }
             (Verdict::Yes, Socket::Near(stream)) => {
-                Ok(Some(CallState::Shares(sides.shm.begin(stream)?)))
+                Ok(Some(CallState::Shares(sides.shm.begin(stream, spare)?)))
             }
             (Verdict::Yes, Socket::Far(stream)) => {
                 self.met(call.peer, them.id, sides.adopt(call.peer, stream), sides);
@@ -479,6 +491,10 @@ impl Door {
 }
 
 impl Call {
+    fn new(peer: Peer, to: Address, by_tcp: bool, state: CallState) -> Call {
+        Call { peer, to, by_tcp, state, spare: None, failed: None, pause: PAUSE_MIN }
+    }
+
     /// Whether a failure is no reason to believe that the other is gone: then it is called again.
     fn may_try_again(&mut self, error: &io::Error, now: Instant) -> bool {
         let is_refused = error.kind() == ErrorKind::ConnectionRefused;
@@ -493,7 +509,8 @@ impl Call {
         if is_busy(error) {
             self.is_answered();
         } else {
-            let is_silent = error.kind() == ErrorKind::TimedOut;
+            // Nobody says anything; or it is we who lack a descriptor or memory for the moment.
+            let is_silent = error.kind() == ErrorKind::TimedOut || is_short(error);
             let patience = if is_silent { SILENCE } else { PATIENCE };
             if now > *self.failed.get_or_insert(now) + patience {
                 return false;
@@ -520,6 +537,11 @@ fn is_busy(error: &io::Error) -> bool {
         ErrorKind::BrokenPipe,
     ];
     kinds.contains(&error.kind())
+}
+
+fn is_short(error: &io::Error) -> bool {
+    let codes = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
+    error.raw_os_error().is_some_and(|code| codes.contains(&code))
 }
 
 /// For how many more there is room where all have been heard: in place of those that have said nothing. Where most have said

@@ -368,35 +368,120 @@ fn one_that_has_said_who_it_is_is_not_let_go_for_strangers_that_say_nothing() {
     assert!(is_heard && !ends[1].mixed.sides.is_dead(peer));
 }
 
+/// One that proves the secret by the name of somebody else, and what it is told.
+fn greet(ends: &mut [End], to: &Address, id: u8) -> (line::Line, greeting::Verdict) {
+    let them = Address { id: [id; 16], ..*to };
+    let greeting = greeting::Greeting::calls(&Secret::of(b"quail"), &them, [id; 32]);
+    let socket = line::Socket::call_near(to).expect("it is seen");
+    let mut line = line::Line::new(socket, greeting.0, greeting.1);
+    let mut verdict = None;
+    wait(ends, |_| {
+        if let greeting::Step::Said(said, _) = line.go_on().expect("it is heard") {
+            verdict = Some(said);
+        }
+        verdict.is_some()
+    });
+    (line, verdict.expect("one"))
+}
+
 /// One of our user that knows the secret, with many made-up names, and shares nothing.
 #[test]
 fn members_that_share_no_memory_keep_nobody_out() {
     let mut settings = settings(By::Memory);
     settings.shm.peers_max = 256;
+    crate::os::limits::raise_open_files().expect("more files");
     let mut ends = [end_with(&settings, b"quail"), end(By::Memory)];
     let to = ends[0].address;
-    let mut held = Vec::new();
-    for number in 0..100 {
-        let them = Address { id: [number + 1; 16], ..to };
-        let greeting = greeting::Greeting::calls(&Secret::of(b"quail"), &them, [number; 32]);
-        let socket = line::Socket::call_near(&to).expect("it is seen");
-        let mut line = line::Line::new(socket, greeting.0, greeting.1);
-        let said = |line: &mut line::Line| match line.go_on().expect("it is heard") {
-            greeting::Step::Said(verdict, _) => Some(verdict),
-            _ => None,
-        };
-        let mut verdict = None;
-        wait(&mut ends, |_| {
-            verdict = said(&mut line);
-            verdict.is_some()
-        });
-        assert_eq!(verdict, Some(greeting::Verdict::Yes));
-        held.push(line);
-    }
+    let held: Vec<_> = (0..100).map(|number| greet(&mut ends, &to, number + 1)).collect();
+    assert!(held.iter().all(|(_, verdict)| *verdict == greeting::Verdict::Yes));
     let peer = ends[1].mixed.call(&to).expect("a peer");
     say(&mut ends, 1, peer, b"one");
     wait(&mut ends, |ends| has_heard(&ends[0], b"one"));
     assert_eq!(ends[1].mixed.is_near(peer), Some(true));
+}
+
+/// It has no room for what the other shares, or ends: its place is somebody else's, and what fails by memory is tried by TCP.
+#[test]
+fn one_that_does_not_share_memory_in_the_end_takes_no_place_and_is_called_by_tcp() {
+    let mut settings = settings(By::Memory);
+    settings.shm.peers_max = 1;
+    let mut ends = [end_with(&settings, b"quail"), end(By::Memory)];
+    let to = ends[0].address;
+    let (line, verdict) = greet(&mut ends, &to, 1);
+    assert_eq!(verdict, greeting::Verdict::Yes);
+    drop(line);
+    let peer = ends[1].mixed.call(&to).expect("a peer");
+    say(&mut ends, 1, peer, b"one");
+    wait(&mut ends, |ends| has_heard(&ends[0], b"one"));
+    assert_eq!(ends[1].mixed.is_near(peer), Some(true));
+}
+
+#[test]
+fn one_that_has_too_few_descriptors_to_share_memory_is_met_by_tcp() {
+    for who in [0, 1] {
+        let mut ends = [end(By::Memory), end(By::Memory)];
+        ends[who].mixed.sides.shm.lacks_descriptors = true;
+        let to = ends[0].address;
+        let peer = ends[1].mixed.call(&to).expect("a peer");
+        say(&mut ends, 1, peer, b"one");
+        wait(&mut ends, |ends| has_heard(&ends[0], b"one"));
+        assert_eq!(ends[1].mixed.is_near(peer), Some(false));
+    }
+}
+
+/// Its own address without its name: nobody else is there.
+#[test]
+fn one_that_calls_itself_by_tcp_finds_nobody() {
+    let mut ends = [end(By::Tcp)];
+    let own = Address::of_tcp(ends[0].address.tcp().expect("it listens"));
+    let peer = ends[0].mixed.call(&own).expect("a number");
+    wait(&mut ends, |ends| ends[0].heard.dead == [peer]);
+}
+
+/// One that takes a packet per poll, as an engine does whose next message is better fetched first.
+#[derive(Default)]
+struct Slow {
+    packets: Vec<Peer>,
+    has_had: bool,
+}
+
+impl Sink for Slow {
+    fn packet(&mut self, peer: Peer, _head: &[u8], _payload: &[u8]) {
+        self.packets.push(peer);
+        self.has_had = true;
+    }
+
+    fn wants_more(&self) -> bool {
+        !self.has_had
+    }
+
+    fn dead(&mut self, _peer: Peer) {}
+}
+
+#[test]
+fn one_that_sends_by_memory_without_end_does_not_keep_those_by_tcp_from_being_heard() {
+    let mut ends = [end(By::Memory), end(By::Memory), end(By::Tcp)];
+    let to = ends[0].address;
+    let peers = [1, 2].map(|from: usize| {
+        let peer = ends[from].mixed.call(&to).expect("a peer");
+        say(&mut ends, from, peer, b"one");
+        wait(&mut ends, |ends| has_heard(&ends[0], b"one"));
+        ends[0].heard.packets.clear();
+        peer
+    });
+    ends[2].mixed.send(peers[1], b"two", 0, |_| ()).expect("there is room");
+    let mut slow = Slow::default();
+    // What is sent takes some time by TCP.
+    for _ in 0..100_000 {
+        let _ = ends[1].mixed.send(peers[0], b"three", 0, |_| ());
+        ends[2].mixed.poll(64, &mut Heard::default());
+        slow.has_had = false;
+        ends[0].mixed.poll(64, &mut slow);
+        if slow.packets.contains(&Peer(1)) {
+            return;
+        }
+    }
+    panic!("it is not heard");
 }
 
 /// Each field of an address says something else than what is so; but for the machine's address, where nobody answers until
