@@ -19,6 +19,7 @@ use crate::mr::Region;
 use crate::slab::Slab;
 use crate::wait::Waker;
 use covey_io::os::addresses::{Addresses, span_of};
+use covey_io::os::limits;
 use covey_io::os::mixed::{ADDRESS_BYTES, Address, Mixed, Secret};
 use covey_io::os::random;
 use covey_uzura::{Claim, Config, Engine, OpId, Probe};
@@ -180,6 +181,8 @@ pub unsafe fn open(
         (tx_flags, info.rx_attr.as_ref().map_or(0, |rx| rx.op_flags))
     };
     let settings = settings::of(info)?;
+    // A peer takes up to three of them, and the usual 1024 are soon gone. Where it may not have more it meets fewer by memory.
+    let _ = limits::raise_open_files();
     let mut mixed = Mixed::new(&settings)?;
     let address = mixed.open(&settings, Secret::of_job()?)?;
     let seed = u64::from_le_bytes(random::bytes()?);

@@ -229,8 +229,13 @@ impl Endpoint {
         } else if flags & abi::CLAIM == 0 {
             self.engine.receive(from, message.which, Local::bytes(local), token)
         } else {
-            let (claim, _) = self.take_claim(message.context)?;
-            self.engine.receive_claimed(claim, Local::bytes(local), token)
+            let at = self.claimed(message.context)?;
+            let begun = self.engine.receive_claimed(self.claims[at].1, Local::bytes(local), token);
+            // One that is refused stays claimed.
+            if begun.is_ok() {
+                self.claims.swap_remove(at);
+            }
+            begun
         };
         match begun {
             Ok(Started::Done(done)) => self.finish(avs, queues, op, &Ended::of(&done)),
@@ -296,17 +301,18 @@ impl Endpoint {
         queues: &mut Queues<'_>,
         message: &Incoming<'_>,
     ) -> Result<()> {
-        let (claim, found) = self.take_claim(message.context)?;
-        self.engine.discard(claim).map_err(errno)?;
+        let at = self.claimed(message.context)?;
+        self.engine.discard(self.claims[at].1).map_err(errno)?;
+        let (_, _, found) = self.claims.swap_remove(at);
         self.found(avs, queues, message.kind, message.context, Some(found));
         self.count(queues, message.kind, true);
         Ok(())
     }
 
-    fn take_claim(&mut self, context: *mut c_void) -> Result<(Claim, Probe)> {
+    /// Where the message is that was claimed with a context.
+    fn claimed(&self, context: *mut c_void) -> Result<usize> {
         let at = self.claims.iter().position(|(other, ..)| *other == context);
-        let (_, claim, found) = self.claims.swap_remove(at.ok_or(Errno(libc::EINVAL))?);
-        Ok((claim, found))
+        at.ok_or(Errno(libc::EINVAL))
     }
 
     pub(super) fn cancel(

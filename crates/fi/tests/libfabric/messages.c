@@ -127,6 +127,32 @@ static void claims(void) {
     IS(next(1, &entry, &error), -FI_ENOMSG);
 }
 
+/* What was claimed is still there when there was no room to receive it. */
+static void refused_claims(void) {
+    int contexts[2];
+    fill(ends[0].memory, 100, 8);
+    struct iovec room = {ends[1].memory, 100};
+    struct fi_msg_tagged look = {.addr = FI_ADDR_UNSPEC, .tag = 35, .context = &contexts[0]};
+    find(&look, FI_CLAIM, 40);
+    look.msg_iov = &room;
+    look.iov_count = 1;
+    long posted = 0;
+    ssize_t result;
+    while (!(result = fi_trecv(ends[1].ep, ends[1].memory, 8, NULL, FI_ADDR_UNSPEC, 77, 0, &contexts[1])))
+        CHECK(++posted < 1 << 24);
+    IS(result, -FI_EAGAIN);
+    IS(fi_trecvmsg(ends[1].ep, &look, FI_CLAIM), -FI_EAGAIN);
+    IS(fi_cancel(&ends[1].ep->fid, &contexts[1]), 0);
+    IS(next(1, &entry, &error), -FI_ECANCELED);
+    IS(fi_trecvmsg(ends[1].ep, &look, FI_CLAIM), 0);
+    is_received(1, &contexts[0], 40, 35, FI_RECV | FI_TAGGED);
+    CHECK(!memcmp(ends[0].memory, ends[1].memory, 40));
+    while (--posted > 0) {
+        IS(fi_cancel(&ends[1].ep->fid, &contexts[1]), 0);
+        IS(next(1, &entry, &error), -FI_ECANCELED);
+    }
+}
+
 static void itself(void) {
     for (size_t bytes = 1; bytes <= BYTES; bytes *= 64) {
         int contexts[2];
@@ -259,6 +285,7 @@ int main(int count, char **arguments) {
     failures();
     looks();
     claims();
+    refused_claims();
     itself();
     words();
     many();

@@ -75,6 +75,8 @@ pub struct Mixed {
     /// This endpoint as its own peer, and what it has sent to itself.
     own: Option<Peer>,
     own_packets: VecDeque<(Vec<u8>, Vec<u8>)>,
+    /// The last poll ended before TCP was polled: the next begins with it.
+    far_waits: bool,
     rounds: u32,
     looked_ms: u64,
 }
@@ -98,6 +100,7 @@ impl Mixed {
             events,
             own: None,
             own_packets: VecDeque::new(),
+            far_waits: false,
             rounds: 0,
             looked_ms: 0,
         })
@@ -334,11 +337,18 @@ impl Transport for Mixed {
         if !self.own_packets.is_empty() {
             happened += self.poll_own(budget, sink);
         }
-        if !self.sides.near.is_empty() {
+        let is_far_first = std::mem::take(&mut self.far_waits);
+        if is_far_first {
+            happened += self.sides.poll_far(budget, sink);
+        }
+        if !self.sides.near.is_empty() && (!is_far_first || sink.wants_more()) {
             happened += self.sides.poll_near(budget, sink);
         }
-        if !self.sides.far.is_empty() && sink.wants_more() {
-            happened += self.sides.poll_far(budget, sink);
+        if !self.sides.far.is_empty() && !is_far_first {
+            self.far_waits = !sink.wants_more();
+            if !self.far_waits {
+                happened += self.sides.poll_far(budget, sink);
+            }
         }
         happened
     }

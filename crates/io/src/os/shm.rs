@@ -64,6 +64,14 @@ impl Default for Settings {
 pub struct Meeting {
     stream: UnixStream,
     inbox: u32,
+    spare: Option<Spare>,
+}
+
+/// Descriptors that are kept for what a new peer hands over. Where there are none to keep, it is met some other way: a peer
+/// that has shared its memory already would be lost.
+#[derive(Debug)]
+pub struct Spare {
+    _held: [OwnedFd; SPARE],
 }
 
 impl AsFd for Meeting {
@@ -95,8 +103,12 @@ pub struct Shm {
     bell: OwnedFd,
     events: OwnedFd,
     listener: Option<(SocketFile, UnixListener)>,
-    /// Polls in a row that found nothing.
-    empty_polls: u32,
+    /// The link with which the next poll begins.
+    turn: usize,
+    /// Polls since somebody looked at who has gone; one that found something is as long as many.
+    polls: u32,
+    #[cfg(test)]
+    pub(super) lacks_descriptors: bool,
 }
 
 impl Shm {
@@ -127,7 +139,10 @@ impl Shm {
             bell,
             events,
             listener: None,
-            empty_polls: 0,
+            turn: 0,
+            polls: 0,
+            #[cfg(test)]
+            lacks_descriptors: false,
             settings,
         })
     }
@@ -168,10 +183,10 @@ impl Shm {
     }
 
     /// Begins to meet the process at the other end of a socket, without waiting: [`Shm::go_on`] ends it.
-    pub fn begin(&mut self, stream: UnixStream) -> io::Result<Meeting> {
+    pub fn begin(&mut self, stream: UnixStream, spare: Option<Spare>) -> io::Result<Meeting> {
         let card = self.card()?;
         match meet::offer(&stream, &card, self.memory.as_fd(), self.bell.as_fd()) {
-            Ok(()) => Ok(Meeting { stream, inbox: card.inbox }),
+            Ok(()) => Ok(Meeting { stream, inbox: card.inbox, spare }),
             Err(error) => {
                 self.take_back(card.inbox);
                 Err(error)
@@ -188,10 +203,32 @@ impl Shm {
 
     /// Goes on with a meeting: it is given back while the peer has not said who it is.
     pub fn go_on(&mut self, meeting: Meeting) -> io::Result<Result<Peer, Meeting>> {
-        match meet::accepted(&meeting.stream)? {
-            None => Ok(Err(meeting)),
-            Some(met) => self.join(met, meeting.stream, meeting.inbox).map(Ok),
+        if !sleep::is_readable(meeting.stream.as_fd()) {
+            return Ok(Err(meeting));
         }
+        let Meeting { stream, inbox, spare } = meeting;
+        drop(spare);
+        match meet::accepted(&stream) {
+            Ok(None) => Ok(Err(Meeting { stream, inbox, spare: None })),
+            Ok(Some(met)) => self.join(met, stream, inbox).map(Ok),
+            Err(error) => {
+                // It says who it is before it writes anything. One that has said it may have begun to write.
+                if meet::has_said_nothing(&error) {
+                    self.take_back(inbox);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// What it takes to meet another peer; none when there is no room for one, or there are too few descriptors.
+    pub fn spare(&self) -> Option<Spare> {
+        let keep = |_| rustix::io::fcntl_dupfd_cloexec(&self.events, 0).ok();
+        let all: Vec<OwnedFd> = (0..SPARE).map_while(keep).collect();
+        let held = all.try_into().ok().filter(|_| self.has_room());
+        #[cfg(test)]
+        let held = held.filter(|_| !self.lacks_descriptors);
+        Some(Spare { _held: held? })
     }
 
     /// Whether another peer can be met.
@@ -285,7 +322,7 @@ impl Shm {
     /// What is looked at now and then only: who has come, and who has gone.
     #[cold]
     fn look(&mut self, sink: &mut impl Sink) -> usize {
-        self.empty_polls = 0;
+        self.polls = 0;
         let mut happened = 0;
         while self.joined < self.links.len() {
             sink.joined(Peer(self.joined as u32));
@@ -310,6 +347,48 @@ impl Shm {
     }
 }
 
+impl Shm {
+    /// Polls every link once, until the sink wants no more. The link that ended a poll, or that had the last of its budget, is
+    /// the last one of the next, so that none keeps others from being polled.
+    #[inline]
+    fn poll_links(&mut self, budget: usize, sink: &mut impl Sink) -> usize {
+        let (mut left, mut happened, count) = (budget, 0, self.links.len());
+        let mut index = self.turn;
+        for _ in 0..count {
+            if index >= count {
+                index = 0;
+            }
+            let (peer, link) = (Peer(index as u32), &mut self.links[index]);
+            index += 1;
+            while left > 0 {
+                match link.take(|head, payload| sink.packet(peer, head, payload)) {
+                    Ok(true) => {
+                        left -= 1;
+                        if left == 0 {
+                            self.turn = index;
+                        }
+                        if !sink.wants_more() {
+                            self.turn = index;
+                            return happened + link.go_on(peer, sink) + budget - left;
+                        }
+                    }
+                    Ok(false) | Err(ring::Broken) => break,
+                }
+            }
+            if budget == 0 {
+                continue;
+            }
+            happened += link.go_on(peer, sink);
+            if link.is_lost() {
+                link.bury();
+                sink.dead(peer);
+                happened += 1;
+            }
+        }
+        happened + budget - left
+    }
+}
+
 impl Transport for Shm {
     #[inline]
     fn packet_bytes_max(&self, _peer: Peer) -> usize {
@@ -329,43 +408,11 @@ impl Transport for Shm {
 
     #[inline]
     fn poll(&mut self, budget: usize, sink: &mut impl Sink) -> usize {
-        let mut left = budget;
-        let mut happened = if self.joined < self.links.len() { self.look(sink) } else { 0 };
-        for (index, link) in self.links.iter_mut().enumerate() {
-            let peer = Peer(index as u32);
-            while left > 0 {
-                match link.take(|head, payload| sink.packet(peer, head, payload)) {
-                    Ok(true) => {
-                        left -= 1;
-                        if !sink.wants_more() {
-                            return happened + budget - left;
-                        }
-                    }
-                    Ok(false) | Err(ring::Broken) => break,
-                }
-            }
-            if budget == 0 {
-                continue;
-            }
-            if link.help(|message, span| sink.lends(peer, message, span)) {
-                happened += 1;
-            }
-            if let Some((token, result)) = link.fetched() {
-                sink.done(token, result);
-                happened += 1;
-            }
-            if link.is_lost() {
-                link.bury();
-                sink.dead(peer);
-                happened += 1;
-            }
-        }
-        happened += budget - left;
-        if happened == 0 {
-            self.empty_polls += 1;
-            if self.empty_polls >= EMPTY_POLLS_MAX {
-                happened += self.look(sink);
-            }
+        let is_due = self.joined < self.links.len() || (self.polls >= POLLS_MAX && budget > 0);
+        let mut happened = if is_due { self.look(sink) } else { 0 };
+        happened += self.poll_links(budget, sink);
+        if budget > 0 {
+            self.polls += if happened == 0 { 1 } else { FULL_POLL };
         }
         happened
     }
@@ -468,7 +515,7 @@ impl Transport for Shm {
             return false;
         }
         // A sleep is a reason to look at once who has gone.
-        self.empty_polls = EMPTY_POLLS_MAX;
+        self.polls = POLLS_MAX;
         true
     }
 
@@ -494,8 +541,12 @@ impl Drop for Shm {
     }
 }
 
+/// The memory and the bell of a peer, and its process.
+const SPARE: usize = 3;
 /// Between two looks at who has gone: some 100 us of polling.
-const EMPTY_POLLS_MAX: u32 = 1 << 14;
+const POLLS_MAX: u32 = 1 << 14;
+/// As many as one poll that found something counts for.
+const FULL_POLL: u32 = 1 << 5;
 
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 /// What is known of an endpoint that was heard of.
@@ -36,23 +36,22 @@ pub(super) struct Door {
     is_near_off: bool,
     near: UnixListener,
     far: Option<TcpListener>,
-    /// Who has come and has not proven itself: the one who came first is first.
-    callers: Vec<Caller>,
+    /// Who has come, by its own socket and by TCP, and has not proven itself: the one who came first is first. One kind does
+    /// not keep out the other.
+    near_callers: Vec<Caller>,
+    far_callers: Vec<Caller>,
+    /// Who has proven itself, and what memory it shares is to come.
+    sharing: Vec<(Peer, shm::Meeting)>,
     calls: Vec<Call>,
     pub known: HashMap<Id, (Peer, Known)>,
 }
 
 #[derive(Debug)]
 struct Caller {
-    state: CallerState,
+    line: Box<Line>,
+    /// What it had said by now was read.
+    is_heard: bool,
     until: Instant,
-}
-
-#[derive(Debug)]
-enum CallerState {
-    Greets(Box<Line>),
-    /// It has proven itself; its memory is to come.
-    Shares(Peer, shm::Meeting),
 }
 
 /// A call of ours.
@@ -62,7 +61,9 @@ struct Call {
     to: Address,
     by_tcp: bool,
     state: CallState,
-    /// Since when it has failed.
+    /// For a call by its own socket.
+    spare: Option<shm::Spare>,
+    /// Since when it has failed without a sign of the other.
     failed: Option<Instant>,
     pause: Duration,
 }
@@ -74,7 +75,7 @@ enum CallState {
     Connects(Socket, Instant),
     Greets(Box<Line>),
     Shares(shm::Meeting),
-    /// The other calls us.
+    /// The other calls us; when it has not by then, it is called again.
     Expects(Instant),
 }
 
@@ -93,6 +94,8 @@ impl Door {
         let far = settings.tcp.map(TcpListener::bind).transpose()?;
         if let Some(far) = &far {
             far.set_nonblocking(true)?;
+            // For more who come at once than it was made for.
+            rustix::net::listen(far, BACKLOG)?;
             me.tcp = Some(far.local_addr()?);
             epoll::add(events, far, EventData::new_u64(0), EventFlags::IN)?;
         }
@@ -102,7 +105,9 @@ impl Door {
             is_near_off: !settings.near,
             near,
             far,
-            callers: Vec::new(),
+            near_callers: Vec::new(),
+            far_callers: Vec::new(),
+            sharing: Vec::new(),
             calls: Vec::new(),
             known: HashMap::new(),
         })
@@ -117,21 +122,33 @@ impl Door {
 
     /// Whether somebody is about to become a peer.
     pub fn is_busy(&self) -> bool {
-        !self.calls.is_empty() || !self.callers.is_empty()
+        let is_called = !self.near_callers.is_empty() || !self.far_callers.is_empty();
+        is_called || !self.calls.is_empty() || !self.sharing.is_empty()
     }
 
     /// Whether no more are heard than may be.
     #[cfg(test)]
     pub fn is_bounded(&self) -> bool {
-        self.callers.len() <= CALLERS_MAX
+        self.near_callers.len().max(self.far_callers.len()) <= CALLERS_MAX
+    }
+
+    /// Whether somebody who was called is being greeted.
+    #[cfg(test)]
+    pub fn greets(&self) -> bool {
+        self.calls.iter().any(|call| matches!(call.state, CallState::Greets(_)))
+    }
+
+    /// Calls that did not succeed at once.
+    #[cfg(test)]
+    pub fn failures(&self) -> usize {
+        self.calls.iter().filter(|call| call.pause > PAUSE_MIN).count()
     }
 
     /// Calls an endpoint: it becomes this peer, or is found to be dead.
     pub fn call(&mut self, peer: Peer, to: Address) {
         let now = clock::monotonic();
         let by_tcp = !self.is_near(&to);
-        let state = CallState::Next(now);
-        self.calls.push(Call { peer, to, by_tcp, state, failed: None, pause: PAUSE_MIN });
+        self.calls.push(Call::new(peer, to, by_tcp, CallState::Next(now)));
     }
 
     /// Whether shared memory is tried: a process of this machine and user.
@@ -142,11 +159,25 @@ impl Door {
 
     /// Takes in who has come, and goes on with everybody.
     pub fn look(&mut self, sides: &mut Sides, events: &OwnedFd) {
-        let now = clock::monotonic();
-        self.take_in(now, events);
-        for caller in std::mem::take(&mut self.callers) {
-            let heard = self.hear(caller, sides, now, events);
-            self.callers.extend(heard);
+        self.look_at(clock::monotonic(), sides, events);
+    }
+
+    /// The same, at a time that a test says.
+    pub fn look_at(&mut self, now: Instant, sides: &mut Sides, events: &OwnedFd) {
+        // Those that are there are heard first, so that nobody is let go who has said what it had to.
+        self.hear_all(now, sides, events);
+        if self.take_in(now, events) {
+            self.hear_all(now, sides, events);
+        }
+        for (peer, meeting) in std::mem::take(&mut self.sharing) {
+            match self.share(peer, meeting, sides) {
+                Ok(meeting) => self.sharing.extend(meeting.map(|meeting| (peer, meeting))),
+                Err(_) => {
+                    if let Some(them) = sides.name_of(peer).copied() {
+                        self.expect(peer, them, now);
+                    }
+                }
+            }
         }
         for call in std::mem::take(&mut self.calls) {
             let goes_on = self.go_on(call, sides, now, events);
@@ -154,72 +185,84 @@ impl Door {
         }
     }
 
-    fn take_in(&mut self, now: Instant, events: &OwnedFd) {
-        for _ in 0..NEW_MAX {
-            let near = self.near.accept().map(|(stream, _)| stream);
-            let near = near.and_then(|stream| {
-                stream.set_nonblocking(true)?;
-                let is_ours = crate::os::credentials::peer(&stream)?.uid == self.me.user;
-                Ok(is_ours.then_some(Socket::Near(stream)))
-            });
-            let far = self.far.as_ref().map(TcpListener::accept);
-            let far = far.and_then(Result::ok).map(|(stream, _)| {
-                stream.set_nonblocking(true)?;
-                stream.set_nodelay(true)?;
-                io::Result::Ok(Socket::Far(stream))
-            });
-            let is_over = far.is_none() && matches!(&near, Err(error) if is_later(error));
-            for socket in [near.ok().flatten(), far.and_then(Result::ok)].into_iter().flatten() {
-                self.admit(socket, now, events);
+    /// Takes in who has come, and says whether somebody has: no more than there is room for.
+    fn take_in(&mut self, now: Instant, events: &OwnedFd) -> bool {
+        let (near, far) = (room(&self.near_callers), room(&self.far_callers));
+        for _ in 0..near {
+            match self.near.accept() {
+                Ok((stream, _)) if self.is_ours(&stream) => {
+                    self.admit(Socket::Near(stream), now, events);
+                }
+                Err(error) if is_later(&error) => break,
+                _ => {}
             }
-            if is_over {
-                return;
+        }
+        for _ in 0..far {
+            match self.far.as_ref().map(TcpListener::accept) {
+                Some(Ok((stream, _))) => self.admit(Socket::Far(stream), now, events),
+                Some(Err(error)) if !is_later(&error) => {}
+                _ => break,
             }
+        }
+        self.near_callers.iter().chain(&self.far_callers).any(|caller| !caller.is_heard)
+    }
+
+    /// Whether a process of our user has come.
+    fn is_ours(&self, stream: &UnixStream) -> bool {
+        crate::os::credentials::peer(stream).is_ok_and(|peer| peer.uid == self.me.user)
+    }
+
+    fn callers(&mut self, socket: &Socket) -> &mut Vec<Caller> {
+        match socket {
+            Socket::Near(_) => &mut self.near_callers,
+            Socket::Far(_) => &mut self.far_callers,
         }
     }
 
-    /// Hears somebody who has come. Where too many are heard, the one who came first and has not proven itself is let go:
-    /// one of ours calls again.
+    /// Hears somebody who has come. Where too many are, one is let go who was heard before: who has said nothing, else who
+    /// came first. One of ours calls again.
     fn admit(&mut self, socket: Socket, now: Instant, events: &OwnedFd) {
         let Ok(nonce) = random::nonce() else { return };
-        if self.callers.len() >= CALLERS_MAX {
-            let is_stranger = |caller: &Caller| matches!(caller.state, CallerState::Greets(_));
-            match self.callers.iter().position(is_stranger) {
-                Some(first) => drop(self.callers.remove(first)),
-                None => return,
-            }
-        }
-        if watch(events, &socket, EventFlags::IN).is_err() {
+        if socket.prepare().and_then(|()| watch(events, &socket, EventFlags::IN)).is_err() {
             return;
         }
+        let callers = self.callers(&socket);
+        if callers.len() >= CALLERS_MAX {
+            let is_silent = |caller: &Caller| caller.is_heard && !caller.line.greeting.is_begun();
+            callers.remove(callers.iter().position(is_silent).unwrap_or(0));
+        }
         let greeting = Greeting::answers(&self.secret, &self.me, nonce);
-        let state = CallerState::Greets(Box::new(Line::new(socket, greeting, Vec::new())));
-        self.callers.push(Caller { state, until: now + PATIENCE });
+        let line = Box::new(Line::new(socket, greeting, Vec::new()));
+        self.callers(&line.socket).push(Caller { line, is_heard: false, until: now + PATIENCE });
+    }
+
+    fn hear_all(&mut self, now: Instant, sides: &mut Sides, events: &OwnedFd) {
+        let near = std::mem::take(&mut self.near_callers);
+        let near = near.into_iter().filter_map(|caller| self.hear(caller, sides, now, events));
+        let near = near.collect();
+        let far = std::mem::take(&mut self.far_callers);
+        let far = far.into_iter().filter_map(|caller| self.hear(caller, sides, now, events));
+        (self.near_callers, self.far_callers) = (near, far.collect());
     }
 
     /// Goes on with somebody who has come; none when that is over.
     fn hear(
         &mut self,
-        caller: Caller,
+        mut caller: Caller,
         sides: &mut Sides,
         now: Instant,
         events: &OwnedFd,
     ) -> Option<Caller> {
-        let Caller { state, until } = caller;
-        match state {
-            CallerState::Greets(mut line) => match line.go_on() {
-                Ok(Step::Proven(them)) => {
-                    unwatch(events, &line.socket);
-                    let state = self.decide(line, them, sides, now)?;
-                    Some(Caller { state, until })
-                }
-                Ok(_) if now < until => Some(Caller { state: CallerState::Greets(line), until }),
-                _ => None,
-            },
-            CallerState::Shares(peer, meeting) => {
-                let meeting = self.share(peer, meeting, sides)?;
-                Some(Caller { state: CallerState::Shares(peer, meeting), until })
+        caller.is_heard = true;
+        match caller.line.go_on() {
+            Ok(Step::Proven(them)) => {
+                unwatch(events, &caller.line.socket);
+                let shares = self.decide(caller.line, them, sides, now);
+                self.sharing.extend(shares);
+                None
             }
+            Ok(_) => (now < caller.until).then_some(caller),
+            Err(_) => None,
         }
     }
 
@@ -230,8 +273,10 @@ impl Door {
         them: Address,
         sides: &mut Sides,
         now: Instant,
-    ) -> Option<CallerState> {
+    ) -> Option<(Peer, shm::Meeting)> {
         if !them.has_id() || them.id == self.me.id {
+            // We, at a wrong address.
+            let _ = line.say(|greeting, out| greeting.decide(Verdict::Other, out));
             return None;
         }
         let known = self.known.get(&them.id).filter(|(peer, _)| !sides.is_dead(*peer)).copied();
@@ -250,17 +295,19 @@ impl Door {
         if let Some(at) = ours {
             self.calls.swap_remove(at);
         }
-        let is_full = matches!(line.socket, Socket::Near(_)) && !sides.shm.has_room();
+        let is_near = matches!(line.socket, Socket::Near(_));
+        let spare = if is_near { sides.shm.spare() } else { None };
+        let is_full = is_near && spare.is_none();
         let verdict = if is_full { Verdict::ByTcp } else { Verdict::Yes };
         if line.say(|greeting, out| greeting.decide(verdict, out)).is_err() || is_full {
             self.expect(peer, them, now);
             return None;
         }
         match line.socket {
-            Socket::Near(stream) => match sides.shm.begin(stream) {
-                Ok(meeting) => Some(CallerState::Shares(peer, meeting)),
+            Socket::Near(stream) => match sides.shm.begin(stream, spare) {
+                Ok(meeting) => Some((peer, meeting)),
                 Err(_) => {
-                    sides.lost(peer);
+                    self.expect(peer, them, now);
                     None
                 }
             },
@@ -271,33 +318,27 @@ impl Door {
         }
     }
 
-    /// The other calls, and is lost when it does not.
+    /// The other calls; when it does not, it is called.
     fn expect(&mut self, peer: Peer, to: Address, now: Instant) {
-        let state = CallState::Expects(now + PATIENCE);
-        self.calls.push(Call { peer, to, by_tcp: true, state, failed: None, pause: PAUSE_MIN });
+        self.calls.push(Call::new(peer, to, true, CallState::Expects(now + PATIENCE)));
     }
 
-    /// Goes on with a meeting over shared memory; none when that is over.
+    /// Goes on with a meeting over shared memory; none when that is over. One that fails is no reason to believe that the
+    /// other is gone: they meet by TCP.
     fn share(
         &mut self,
         peer: Peer,
         meeting: shm::Meeting,
         sides: &mut Sides,
-    ) -> Option<shm::Meeting> {
-        match sides.go_on(peer, meeting) {
-            Ok(None) => {
-                let known = sides.name_of(peer).and_then(|them| self.known.get_mut(&them.id));
-                if let Some(known) = known.filter(|known| known.0 == peer) {
-                    known.1 = Known::Met;
-                }
-                None
-            }
-            Ok(meeting) => meeting,
-            Err(_) => {
-                sides.lost(peer);
-                None
+    ) -> io::Result<Option<shm::Meeting>> {
+        let meeting = sides.go_on(peer, meeting)?;
+        if meeting.is_none() {
+            let known = sides.name_of(peer).and_then(|them| self.known.get_mut(&them.id));
+            if let Some(known) = known.filter(|known| known.0 == peer) {
+                known.1 = Known::Met;
             }
         }
+        Ok(meeting)
     }
 
     fn met(&mut self, peer: Peer, id: Id, joined: io::Result<()>, sides: &mut Sides) {
@@ -350,6 +391,7 @@ impl Door {
             CallState::Connects(socket, until) => {
                 if socket.is_connected()? {
                     unwatch(events, &socket);
+                    call.is_answered();
                     self.greet(socket, events)?
                 } else if now >= until {
                     return Err(ErrorKind::TimedOut.into());
@@ -365,26 +407,31 @@ impl Door {
                 _ => CallState::Greets(line),
             },
             CallState::Shares(meeting) => match self.share(call.peer, meeting, sides) {
-                Some(meeting) => CallState::Shares(meeting),
-                None => return Ok(None),
+                Ok(Some(meeting)) => CallState::Shares(meeting),
+                Ok(None) => return Ok(None),
+                Err(_) => {
+                    call.by_tcp = true;
+                    CallState::Next(now)
+                }
             },
             CallState::Expects(until) if now < until => CallState::Expects(until),
-            CallState::Expects(_) => {
-                sides.lost(call.peer);
-                return Ok(None);
-            }
+            // It has not come: it computes, or is gone. Only a call tells which.
+            CallState::Expects(_) => CallState::Next(now),
         }))
     }
 
     fn begin(
         &mut self,
-        call: &Call,
+        call: &mut Call,
         sides: &Sides,
         now: Instant,
         events: &OwnedFd,
     ) -> io::Result<CallState> {
-        if !call.by_tcp && sides.shm.has_room() {
+        call.spare = None;
+        if let Some(spare) = if call.by_tcp { None } else { sides.shm.spare() } {
             let socket = Socket::call_near(&call.to)?;
+            call.is_answered();
+            call.spare = Some(spare);
             return self.greet(socket, events);
         }
         let to = call.to.tcp.ok_or(ErrorKind::ConnectionRefused)?;
@@ -396,7 +443,10 @@ impl Door {
     fn greet(&self, socket: Socket, events: &OwnedFd) -> io::Result<CallState> {
         watch(events, &socket, EventFlags::IN)?;
         let (greeting, first) = Greeting::calls(&self.secret, &self.me, random::nonce()?);
-        Ok(CallState::Greets(Box::new(Line::new(socket, greeting, first))))
+        let mut line = Box::new(Line::new(socket, greeting, first));
+        // Who says nothing is the first to be let go.
+        line.say(|_, _| ())?;
+        Ok(CallState::Greets(line))
     }
 
     /// What the called one has said, who has proven itself.
@@ -409,7 +459,8 @@ impl Door {
         sides: &mut Sides,
         now: Instant,
     ) -> io::Result<Option<CallState>> {
-        if call.to.has_id() && call.to.id != them.id {
+        let spare = call.spare.take();
+        if them.id == self.me.id || call.to.has_id() && call.to.id != them.id {
             // Another endpoint has the address of one that is gone.
             return Err(ErrorKind::ConnectionRefused.into());
         }
@@ -429,7 +480,7 @@ impl Door {
                 Ok(Some(CallState::Next(now)))
             }
             (Verdict::Yes, Socket::Near(stream)) => {
-                Ok(Some(CallState::Shares(sides.shm.begin(stream)?)))
+                Ok(Some(CallState::Shares(sides.shm.begin(stream, spare)?)))
             }
             (Verdict::Yes, Socket::Far(stream)) => {
                 self.met(call.peer, them.id, sides.adopt(call.peer, stream), sides);
@@ -440,6 +491,10 @@ impl Door {
 }
 
 impl Call {
+    fn new(peer: Peer, to: Address, by_tcp: bool, state: CallState) -> Call {
+        Call { peer, to, by_tcp, state, spare: None, failed: None, pause: PAUSE_MIN }
+    }
+
     /// Whether a failure is no reason to believe that the other is gone: then it is called again.
     fn may_try_again(&mut self, error: &io::Error, now: Instant) -> bool {
         let is_refused = error.kind() == ErrorKind::ConnectionRefused;
@@ -448,14 +503,52 @@ impl Call {
             self.by_tcp = true;
             return true;
         }
-        let failed = *self.failed.get_or_insert(now);
-        if is_refused || error.kind() == ErrorKind::PermissionDenied || now > failed + PATIENCE {
+        if is_refused || error.kind() == ErrorKind::PermissionDenied {
             return false;
+        }
+        if is_busy(error) {
+            self.is_answered();
+        } else {
+            // Nobody says anything; or it is we who lack a descriptor or memory for the moment.
+            let is_silent = error.kind() == ErrorKind::TimedOut || is_short(error);
+            let patience = if is_silent { SILENCE } else { PATIENCE };
+            if now > *self.failed.get_or_insert(now) + patience {
+                return false;
+            }
         }
         self.state = CallState::Next(now + self.pause);
         self.pause = (self.pause * 2).min(PAUSE_MAX);
         true
     }
+
+    /// The other's kernel has taken the call: its process is there.
+    fn is_answered(&mut self) {
+        self.failed = None;
+    }
+}
+
+/// Whether the other is there, and has more callers than it can hear. Strangers may keep it so for as long as they like.
+fn is_busy(error: &io::Error) -> bool {
+    let kinds = [
+        ErrorKind::WouldBlock,
+        ErrorKind::UnexpectedEof,
+        ErrorKind::ConnectionReset,
+        ErrorKind::ConnectionAborted,
+        ErrorKind::BrokenPipe,
+    ];
+    kinds.contains(&error.kind())
+}
+
+fn is_short(error: &io::Error) -> bool {
+    let codes = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
+    error.raw_os_error().is_some_and(|code| codes.contains(&code))
+}
+
+/// For how many more there is room where all have been heard: in place of those that have said nothing. Where most have said
+/// something they are not let go all at once, so that each can prove itself.
+fn room(callers: &[Caller]) -> usize {
+    let begun = callers.iter().filter(|caller| caller.line.greeting.is_begun()).count();
+    (CALLERS_MAX - begun).max(CALLERS_MAX / 2)
 }
 
 /// Listens where others of this machine find it.
@@ -481,12 +574,13 @@ fn is_later(error: &io::Error) -> bool {
     error.kind() == ErrorKind::WouldBlock
 }
 
-/// Who is heard at once without having proven itself.
+/// Who is heard at once of each kind, without having proven itself; and who is taken in by one look.
 const CALLERS_MAX: usize = 64;
-/// Taken in by one look.
-const NEW_MAX: usize = 64;
 const BACKLOG: i32 = 1024;
-/// How long somebody may take to prove itself; and how long one is called that is there and does not answer well.
+/// How long somebody may take to prove itself; for how long another's call is expected; and how long one is called that does
+/// not answer well.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long one is called whose machine does not answer at all: as long as a kernel tries.
+const SILENCE: Duration = Duration::from_secs(120);
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(100);

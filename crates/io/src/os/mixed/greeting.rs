@@ -106,6 +106,11 @@ impl Greeting {
         Greeting { secret: secret.clone(), card, theirs: [0; CARD_BYTES], awaits }
     }
 
+    /// Whether the other has said who it is.
+    pub fn is_begun(&self) -> bool {
+        !matches!(self.awaits, Awaits::Card | Awaits::CardAndProof)
+    }
+
     /// Bytes of what the other says next.
     pub fn bytes_wanted(&self) -> usize {
         match self.awaits {

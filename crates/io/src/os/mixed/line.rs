@@ -55,6 +55,17 @@ impl Socket {
         Ok(Socket::Far(socket.into()))
     }
 
+    /// Makes one that has come as those are that were called.
+    pub fn prepare(&self) -> io::Result<()> {
+        match self {
+            Socket::Near(stream) => stream.set_nonblocking(true),
+            Socket::Far(stream) => {
+                stream.set_nonblocking(true)?;
+                stream.set_nodelay(true)
+            }
+        }
+    }
+
     /// Whether a connection that was begun is there.
     pub fn is_connected(&self) -> io::Result<bool> {
         let mut fds = [PollFd::from_borrowed_fd(self.as_fd(), PollFlags::OUT)];

@@ -237,6 +237,253 @@ fn endpoints_meet_while_strangers_flood_them() {
     assert!(door.is_bounded());
 }
 
+/// One end looks at who has come, as if it were that much later.
+fn look_later(end: &mut End, seconds: u64) {
+    let Mixed { door, sides, events, .. } = &mut end.mixed;
+    let then = crate::os::clock::monotonic() + Duration::from_secs(seconds);
+    (0..4).for_each(|_| door.as_mut().expect("a door").look_at(then, sides, events));
+}
+
+/// It lets a call end because it calls itself, and then computes for longer than anybody is expected.
+#[test]
+fn one_that_calls_and_then_computes_for_long_is_not_lost() {
+    for by in [By::Memory, By::Tcp] {
+        let mut ends = [end(by), end(by)];
+        ends.sort_by_key(|end| end.address.id);
+        let addresses = [ends[0].address, ends[1].address];
+        let first = ends[1].mixed.call(&addresses[0]).expect("a peer");
+        for at in [1, 0, 1] {
+            // It connects and says its name; the other answers; it proves itself.
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_millis(50) {
+                look_later(&mut ends[at], 0);
+            }
+        }
+        let second = ends[0].mixed.call(&addresses[1]).expect("a peer");
+        for seconds in (0..60).step_by(3) {
+            look_later(&mut ends[1], seconds);
+            assert!(!ends[1].mixed.sides.is_dead(first), "{by:?}: after {seconds} s");
+        }
+        say(&mut ends, 0, second, b"one");
+        say(&mut ends, 1, first, b"two");
+        wait(&mut ends, |ends| has_heard(&ends[0], b"two") && has_heard(&ends[1], b"one"));
+    }
+}
+
+/// One that has no room in shared memory says that it is to be called by TCP, and the caller ends just then.
+#[test]
+fn one_that_is_expected_and_has_ended_is_found_to_be_dead() {
+    let mut settings = settings(By::Memory);
+    settings.shm.peers_max = 0;
+    let mut ends = vec![end_with(&settings, b"quail"), end(By::Memory)];
+    let to = ends[0].address;
+    ends[1].mixed.call(&to).expect("a peer");
+    wait(&mut ends, |ends| ends[0].mixed.came().is_some());
+    ends.truncate(1);
+    (6..60).step_by(6).for_each(|seconds| look_later(&mut ends[0], seconds));
+    wait(&mut ends, |ends| ends[0].heard.dead == [Peer(0)]);
+}
+
+/// Waits for what comes true while one end's clock is ahead.
+fn wait_later(ends: &mut [End], (who, seconds): (usize, u64), is_so: impl Fn(&mut [End]) -> bool) {
+    wait(ends, |ends| {
+        look_later(&mut ends[who], seconds);
+        is_so(ends)
+    });
+}
+
+fn call(to: &Address, by: By) -> io::Result<line::Socket> {
+    match by {
+        By::Memory => line::Socket::call_near(to),
+        By::Tcp => line::Socket::call_far(to.tcp().expect("it listens")),
+    }
+}
+
+/// It computes, and strangers have filled what the kernel keeps of its callers.
+#[test]
+fn one_that_strangers_keep_busy_is_called_until_it_answers() {
+    crate::os::limits::raise_open_files().expect("more files");
+    for by in [By::Memory, By::Tcp] {
+        let mut ends = [end(by), end(by)];
+        let to = ends[0].address;
+        let strangers: Vec<_> = (0..5000).map_while(|_| call(&to, by).ok()).collect();
+        let peer = ends[1].mixed.call(&to).expect("a peer");
+        for seconds in (0..60).step_by(2) {
+            look_later(&mut ends[1], seconds);
+            assert!(!ends[1].mixed.sides.is_dead(peer), "{by:?}: after {seconds} s");
+        }
+        drop(strangers);
+        wait_later(&mut ends, (1, 60), |ends| ends[1].mixed.send(peer, b"one", 0, |_| ()).is_ok());
+        wait(&mut ends, |ends| has_heard(&ends[0], b"one"));
+    }
+}
+
+#[test]
+fn one_whose_machine_does_not_answer_is_found_to_be_dead_in_the_end() {
+    let mut ends = [end(By::Tcp)];
+    // The network for documentation: nobody is there, or it cannot be reached at all.
+    let nobody = Address::of_tcp(([192, 0, 2, 1], 9).into());
+    let peer = ends[0].mixed.call(&nobody).expect("a number");
+    (0..140).for_each(|seconds| look_later(&mut ends[0], seconds));
+    assert!(ends[0].mixed.sides.is_dead(peer));
+}
+
+/// It computes while hundreds of others start.
+#[test]
+fn hundreds_may_come_while_one_computes() {
+    let ends = [end(By::Tcp)];
+    let to = ends[0].address.tcp().expect("it listens");
+    let connect = |_| TcpStream::connect_timeout(&to, Duration::from_secs(9));
+    let come: Vec<_> = (0..400).map(connect).collect();
+    assert!(come.iter().all(Result::is_ok));
+}
+
+/// Strangers that say nothing come at a rate at which all places are theirs between two looks.
+#[test]
+fn one_that_has_said_who_it_is_is_not_let_go_for_strangers_that_say_nothing() {
+    let mut ends = [end(By::Tcp), end(By::Tcp)];
+    let to = ends[0].address;
+    let peer = ends[1].mixed.call(&to).expect("a peer");
+    wait(&mut ends[1..], |ends| ends[0].mixed.door.as_ref().expect("a door").greets());
+    look_later(&mut ends[0], 0);
+    let mut strangers = Vec::new();
+    for _ in 0..4 {
+        strangers.extend((0..64).map(|_| call(&to, By::Tcp).expect("a connection")));
+        // They come one by one, each look finds some.
+        look_later(&mut ends[0], 0);
+    }
+    // All of its greeting, and no second try.
+    let mut is_heard = false;
+    for _ in 0..1000 {
+        look_later(&mut ends[1], 0);
+        let door = ends[1].mixed.door.as_ref().expect("a door");
+        is_heard |= !door.is_busy();
+        if is_heard {
+            break;
+        }
+        assert_eq!(door.failures(), 0, "it was let go");
+        strangers.extend((0..64).map(|_| call(&to, By::Tcp).expect("a connection")));
+        look_later(&mut ends[0], 0);
+    }
+    assert!(is_heard && !ends[1].mixed.sides.is_dead(peer));
+}
+
+/// One that proves the secret by the name of somebody else, and what it is told.
+fn greet(ends: &mut [End], to: &Address, id: u8) -> (line::Line, greeting::Verdict) {
+    let them = Address { id: [id; 16], ..*to };
+    let greeting = greeting::Greeting::calls(&Secret::of(b"quail"), &them, [id; 32]);
+    let socket = line::Socket::call_near(to).expect("it is seen");
+    let mut line = line::Line::new(socket, greeting.0, greeting.1);
+    let mut verdict = None;
+    wait(ends, |_| {
+        if let greeting::Step::Said(said, _) = line.go_on().expect("it is heard") {
+            verdict = Some(said);
+        }
+        verdict.is_some()
+    });
+    (line, verdict.expect("one"))
+}
+
+/// One of our user that knows the secret, with many made-up names, and shares nothing.
+#[test]
+fn members_that_share_no_memory_keep_nobody_out() {
+    let mut settings = settings(By::Memory);
+    settings.shm.peers_max = 256;
+    crate::os::limits::raise_open_files().expect("more files");
+    let mut ends = [end_with(&settings, b"quail"), end(By::Memory)];
+    let to = ends[0].address;
+    let held: Vec<_> = (0..100).map(|number| greet(&mut ends, &to, number + 1)).collect();
+    assert!(held.iter().all(|(_, verdict)| *verdict == greeting::Verdict::Yes));
+    let peer = ends[1].mixed.call(&to).expect("a peer");
+    say(&mut ends, 1, peer, b"one");
+    wait(&mut ends, |ends| has_heard(&ends[0], b"one"));
+    assert_eq!(ends[1].mixed.is_near(peer), Some(true));
+}
+
+/// It has no room for what the other shares, or ends: its place is somebody else's, and what fails by memory is tried by TCP.
+#[test]
+fn one_that_does_not_share_memory_in_the_end_takes_no_place_and_is_called_by_tcp() {
+    let mut settings = settings(By::Memory);
+    settings.shm.peers_max = 1;
+    let mut ends = [end_with(&settings, b"quail"), end(By::Memory)];
+    let to = ends[0].address;
+    let (line, verdict) = greet(&mut ends, &to, 1);
+    assert_eq!(verdict, greeting::Verdict::Yes);
+    drop(line);
+    let peer = ends[1].mixed.call(&to).expect("a peer");
+    say(&mut ends, 1, peer, b"one");
+    wait(&mut ends, |ends| has_heard(&ends[0], b"one"));
+    assert_eq!(ends[1].mixed.is_near(peer), Some(true));
+}
+
+#[test]
+fn one_that_has_too_few_descriptors_to_share_memory_is_met_by_tcp() {
+    for who in [0, 1] {
+        let mut ends = [end(By::Memory), end(By::Memory)];
+        ends[who].mixed.sides.shm.lacks_descriptors = true;
+        let to = ends[0].address;
+        let peer = ends[1].mixed.call(&to).expect("a peer");
+        say(&mut ends, 1, peer, b"one");
+        wait(&mut ends, |ends| has_heard(&ends[0], b"one"));
+        assert_eq!(ends[1].mixed.is_near(peer), Some(false));
+    }
+}
+
+/// Its own address without its name: nobody else is there.
+#[test]
+fn one_that_calls_itself_by_tcp_finds_nobody() {
+    let mut ends = [end(By::Tcp)];
+    let own = Address::of_tcp(ends[0].address.tcp().expect("it listens"));
+    let peer = ends[0].mixed.call(&own).expect("a number");
+    wait(&mut ends, |ends| ends[0].heard.dead == [peer]);
+}
+
+/// One that takes a packet per poll, as an engine does whose next message is better fetched first.
+#[derive(Default)]
+struct Slow {
+    packets: Vec<Peer>,
+    has_had: bool,
+}
+
+impl Sink for Slow {
+    fn packet(&mut self, peer: Peer, _head: &[u8], _payload: &[u8]) {
+        self.packets.push(peer);
+        self.has_had = true;
+    }
+
+    fn wants_more(&self) -> bool {
+        !self.has_had
+    }
+
+    fn dead(&mut self, _peer: Peer) {}
+}
+
+#[test]
+fn one_that_sends_by_memory_without_end_does_not_keep_those_by_tcp_from_being_heard() {
+    let mut ends = [end(By::Memory), end(By::Memory), end(By::Tcp)];
+    let to = ends[0].address;
+    let peers = [1, 2].map(|from: usize| {
+        let peer = ends[from].mixed.call(&to).expect("a peer");
+        say(&mut ends, from, peer, b"one");
+        wait(&mut ends, |ends| has_heard(&ends[0], b"one"));
+        ends[0].heard.packets.clear();
+        peer
+    });
+    ends[2].mixed.send(peers[1], b"two", 0, |_| ()).expect("there is room");
+    let mut slow = Slow::default();
+    // What is sent takes some time by TCP.
+    for _ in 0..100_000 {
+        let _ = ends[1].mixed.send(peers[0], b"three", 0, |_| ());
+        ends[2].mixed.poll(64, &mut Heard::default());
+        slow.has_had = false;
+        ends[0].mixed.poll(64, &mut slow);
+        if slow.packets.contains(&Peer(1)) {
+            return;
+        }
+    }
+    panic!("it is not heard");
+}
+
 /// Each field of an address says something else than what is so; but for the machine's address, where nobody answers until
 /// patience ends.
 #[test]

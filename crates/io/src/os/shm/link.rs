@@ -6,8 +6,8 @@ use super::reach::Process;
 use super::ring::{Broken, Reader, Writer};
 use super::share::{Help, Offers, Stands, Units};
 use super::{Settings, barrier, reach, sleep};
-use covey_wire::Span;
-use covey_wire::transport::{PUBLISHED_MAX, Published, Refused, Transfer};
+use covey_wire::transport::{PUBLISHED_MAX, Published, Refused, Sink, Transfer};
+use covey_wire::{Peer, Span};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -180,10 +180,15 @@ impl Link {
         while let Some(units) = next {
             result = fetch.copy(&process, units);
             self.offers.copied(units);
-            if result.is_err() {
-                self.offers.close(offer);
+            let closed = if result.is_err() { self.offers.close(offer) } else { Ok(()) };
+            match closed.and_then(|()| self.offers.claim(offer)) {
+                Ok(claimed) => next = claimed,
+                Err(Broken) => {
+                    self.offers.end(false);
+                    self.is_broken = true;
+                    return Err(Refused::Dead);
+                }
             }
-            next = self.offers.claim(offer);
         }
         for _ in 0..SPINS {
             if let Some(result) = self.finish(&fetch, result) {
@@ -213,6 +218,17 @@ impl Link {
                 Some(result.and_then(|()| fetch.copy(process?, units)))
             }
         }
+    }
+
+    /// Copies what the peer asks for, and tells of a fetch that has ended. Says how many things happened.
+    #[inline]
+    pub fn go_on(&mut self, peer: Peer, sink: &mut impl Sink) -> usize {
+        let has_helped = self.help(|message, span| sink.lends(peer, message, span));
+        let fetched = self.fetched();
+        if let Some((token, result)) = fetched {
+            sink.done(token, result);
+        }
+        usize::from(has_helped) + usize::from(fetched.is_some())
     }
 
     /// A fetch that has ended since it was started.

@@ -83,6 +83,11 @@ fn met(stream: &UnixStream, bytes: &[u8; CARD_BYTES], fds: Vec<OwnedFd>) -> io::
     Ok(Met { card, pid, memory, bell })
 }
 
+/// Whether a meeting has ended before the peer had said who it is.
+pub(super) fn has_said_nothing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset)
+}
+
 /// Why a card is none of a peer.
 fn stranger(card: &[u8; CARD_BYTES]) -> &'static str {
     let is_like = |at: usize| card[at] == MAGIC[at];
@@ -136,7 +141,8 @@ pub(super) fn receive<const BYTES: usize>(
     });
     let fds: Vec<OwnedFd> = fds.flatten().collect();
     if received < BYTES {
-        return Err(refused("peer went away before it had said who it is"));
+        let text = "peer went away before it had said who it is";
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
     }
     Ok((card, fds))
 }

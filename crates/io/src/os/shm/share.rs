@@ -12,6 +12,7 @@
 //! An offer is over when all its units are done, so nobody writes into memory of a receive that has ended.
 
 use super::arena::Offer;
+use super::ring::Broken;
 use covey_wire::Span;
 use std::sync::atomic::Ordering;
 
@@ -115,14 +116,15 @@ impl Offers {
         }
     }
 
-    /// The next part that is to be copied here.
-    pub fn claim(&mut self, offer: &Offer) -> Option<Units> {
-        let open = self.open.as_mut()?;
+    /// The next part that is to be copied here. The word lies in memory of the peer's: one that does not go on would be copied
+    /// for without end.
+    pub fn claim(&mut self, offer: &Offer) -> Result<Option<Units>, Broken> {
+        let Some(open) = self.open.as_mut() else { return Ok(None) };
         loop {
             let first = open.claim & LOWER;
             let left = open.all.saturating_sub(first);
             if left == 0 {
-                return None;
+                return Ok(None);
             }
             // While nobody helps: all that a first part was kept small for.
             let is_alone = first == open.mine;
@@ -130,18 +132,20 @@ impl Offers {
             match exchange(offer, open.claim, count) {
                 Ok(claim) => {
                     open.claim = claim;
-                    return Some(Units { first, count });
+                    return Ok(Some(Units { first, count }));
                 }
-                Err(found) => open.claim = found,
+                Err(found) if is_further(found, open.claim) => open.claim = found,
+                Err(_) => return Err(Broken),
             }
         }
     }
 
     /// Lets nobody claim anything any more: the rest will not be copied.
-    pub fn close(&mut self, offer: &Offer) {
-        while let Some(units) = self.claim(offer) {
+    pub fn close(&mut self, offer: &Offer) -> Result<(), Broken> {
+        while let Some(units) = self.claim(offer)? {
             self.copied(units);
         }
+        Ok(())
     }
 
     /// How the last offer stands, of which everything is claimed.
@@ -239,7 +243,8 @@ impl Help {
                     let (Some(from), Some(into)) = (part.of(from), part.of(into)) else { break };
                     return Some(Claimed { units: part, from, into });
                 }
-                Err(found) => claim = found,
+                Err(found) if is_further(found, claim) => claim = found,
+                Err(_) => break,
             }
         }
         self.seen = claim;
@@ -260,6 +265,11 @@ impl Help {
         let done = self.done | GIVEN_BACK;
         offer.done.store(u64::from(self.sequence) << 32 | done, Ordering::Release);
     }
+}
+
+/// Whether somebody has claimed more of an offer: that is all that may happen to its word.
+fn is_further(found: u64, claim: u64) -> bool {
+    found >> 32 == claim >> 32 && found > claim
 }
 
 /// Claims so many units, or says what the word is by now.

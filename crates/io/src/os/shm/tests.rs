@@ -184,6 +184,103 @@ fn a_transport_that_is_closed_does_not_wait_for_ever_for_one_that_is_stopped() {
     assert_eq!(in_time, Ok(()));
 }
 
+/// One that takes a packet per poll, as an engine does whose next message is better fetched first.
+#[derive(Default)]
+struct Slow {
+    packets: [usize; 3],
+    dead: Vec<Peer>,
+    has_had: bool,
+}
+
+impl Sink for Slow {
+    fn packet(&mut self, peer: Peer, _head: &[u8], _payload: &[u8]) {
+        self.packets[peer.0 as usize] += 1;
+        self.has_had = true;
+    }
+
+    fn wants_more(&self) -> bool {
+        !self.has_had
+    }
+
+    fn dead(&mut self, peer: Peer) {
+        self.dead.push(peer);
+    }
+}
+
+impl Slow {
+    fn poll(&mut self, shm: &mut Shm, budget: usize) {
+        self.has_had = false;
+        shm.poll(budget, self);
+    }
+}
+
+/// A process, and others that it has met, by their numbers there.
+fn one_of_many<const MANY: usize>() -> (Shm, [Shm; MANY]) {
+    let settings = || Settings { heap_bytes: 1 << 16, peers_max: 4, ..Settings::default() };
+    let mut one = Shm::new(settings()).expect("shared memory");
+    let many = std::array::from_fn(|_| {
+        let (ours, theirs) = UnixStream::pair().expect("sockets");
+        let other = std::thread::spawn(move || {
+            let mut shm = Shm::new(settings()).expect("shared memory");
+            shm.meet(theirs).expect("they meet");
+            shm
+        });
+        one.meet(ours).expect("they meet");
+        other.join().expect("it is there")
+    });
+    (one, many)
+}
+
+#[test]
+fn one_that_sends_without_end_keeps_nobody_else_from_being_heard() {
+    for (budget, is_slow) in [(4, false), (64, true)] {
+        let (mut one, mut many) = one_of_many::<3>();
+        let mut sink = Slow::default();
+        for _ in 0..20 {
+            for other in &mut many {
+                while other.send(Peer(0), b"one", 0, |_| ()).is_ok() {}
+            }
+            for _ in 0..6 {
+                if is_slow {
+                    sink.poll(&mut one, budget)
+                } else {
+                    one.poll(budget, &mut All(&mut sink));
+                }
+            }
+        }
+        assert!(sink.packets.iter().all(|count| *count == sink.packets[0]), "{:?}", sink.packets);
+    }
+}
+
+/// The same, but it takes all.
+struct All<'a>(&'a mut Slow);
+
+impl Sink for All<'_> {
+    fn packet(&mut self, peer: Peer, head: &[u8], payload: &[u8]) {
+        self.0.packet(peer, head, payload);
+    }
+
+    fn dead(&mut self, peer: Peer) {
+        self.0.dead(peer);
+    }
+}
+
+/// Every poll finds something, and none looks at all of the links.
+#[test]
+fn who_is_gone_is_found_while_another_one_sends_without_end() {
+    let (mut one, [mut busy, gone]) = one_of_many::<2>();
+    drop(gone);
+    let mut sink = Slow::default();
+    for _ in 0..POLLS_MAX {
+        let _ = busy.send(Peer(0), b"one", 0, |_| ());
+        sink.poll(&mut one, 64);
+        if sink.dead == [Peer(1)] {
+            return;
+        }
+    }
+    panic!("nobody looks");
+}
+
 /// Lends one piece of memory to whoever asks for it.
 #[derive(Default)]
 struct Lends {

@@ -53,7 +53,7 @@ fn run(rng: &mut Rng, line: &Offer, offers: &mut Offers, help: &mut Help, bytes:
         if let Some(units) = here {
             copies.add(units.of(from).expect("within"), units.of(into).expect("within"));
             offers.copied(units);
-            here = offers.claim(line);
+            here = offers.claim(line).expect("nobody breaks the word");
             continue;
         }
         match offers.stands(line) {
@@ -113,7 +113,7 @@ fn two_threads_copy_every_unit_once() {
             while let Some(units) = next {
                 copies.add(units.of(from).expect("within"), units.of(into).expect("within"));
                 offers.copied(units);
-                next = offers.claim(line);
+                next = offers.claim(line).expect("nobody breaks the word");
             }
             while offers.stands(line) == Stands::Waits {
                 std::thread::yield_now();
@@ -165,4 +165,24 @@ fn who_is_not_heard_offers_seldom_and_who_is_heard_always() {
     assert!((50..150).contains(&made), "{made}");
     offers.end(true);
     assert!(offers.wants(SHARED_BYTES_MIN) && !offers.wants(SHARED_BYTES_MIN - 1));
+}
+
+/// The word lies in memory of the sender's.
+#[test]
+fn a_sender_that_takes_claims_back_is_not_copied_for_without_end() {
+    let bytes = 100 * UNIT;
+    let (from, into) = (Span::new(FROM, bytes), Span::new(INTO, bytes));
+    for word in [0, 5, 1 << 32, 1 << 32 | 5, 2 << 32 | 70] {
+        let (line, mut offers) = (offer(), Offers::default());
+        let mut next = Ok(Some(offers.open(&line, 7, from, into)));
+        let mut copied = 0;
+        while let Ok(Some(units)) = next {
+            offers.copied(units);
+            copied += units.count;
+            line.claim.store(word, Ordering::Release);
+            next = offers.claim(&line);
+            assert!(copied <= 100, "{word:#x}");
+        }
+        assert_eq!(next, Err(Broken), "{word:#x}");
+    }
 }
