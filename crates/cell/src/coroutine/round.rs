@@ -76,7 +76,7 @@ impl Round {
         unsafe { self.desk.as_mut() }
     }
 
-    /// Where coroutines find what they use of who resumes them: see [`counter`].
+    /// Where coroutines find what they use of who resumes them: see `counter`.
     pub fn set_counter(&mut self, counter: *const ()) {
         self.desk_mut().counter = counter;
     }
