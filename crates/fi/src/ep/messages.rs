@@ -8,7 +8,7 @@ use crate::boundary::{Errno, Result};
 use crate::cq::Entry;
 use crate::info::{EP, TX};
 use crate::slab::Slab;
-use covey_uzura::{Claim, Done, Fault, Local, Match, Message, Probe, Source, Started};
+use covey_uzura::{Done, Fault, Local, Match, Message, Source, Started};
 use covey_wire::Span;
 use libc::iovec;
 use std::ffi::c_void;
