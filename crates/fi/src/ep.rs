@@ -22,11 +22,12 @@ use covey_io::os::addresses::{Addresses, span_of};
 use covey_io::os::limits;
 use covey_io::os::mixed::{ADDRESS_BYTES, Address, Mixed, Secret};
 use covey_io::os::random;
-use covey_uzura::{Claim, Config, Engine, OpId, Probe};
+use covey_uzura::{Claim, Completion, Config, Engine, OpId, Probe};
 use covey_wire::{Peer, Span, Transport};
 use libc::iovec;
 use messages::Pieces;
 pub use messages::span;
+use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
@@ -51,6 +52,8 @@ pub struct Endpoint {
     /// By peer.
     numbers: Vec<FiAddr>,
     ops: Slab<Op>,
+    /// What peers have written and told, and the queue has no room for.
+    late: VecDeque<Completion>,
     /// Messages that were claimed, by the contexts with which they were.
     claims: Vec<(*mut c_void, Claim, Probe)>,
     forms: layouts::Forms,
@@ -212,6 +215,7 @@ pub unsafe fn open(
         peers: Vec::new(),
         numbers: Vec::new(),
         ops: Slab::default(),
+        late: VecDeque::new(),
         claims: Vec::new(),
         forms: layouts::Forms::default(),
         spare: Vec::new(),

@@ -306,15 +306,29 @@ impl<T: Transport, M: Memory> Engine<T, M> {
 
     /// The end of an operation, if one has ended. They come in the order of their ends. What peers told of their puts comes
     /// here too, and takes room in their windows until it is taken.
+    #[inline]
     pub fn completion(&mut self) -> Option<Completion> {
+        let completion = self.completion_kept()?;
+        self.taken(&completion);
+        Some(completion)
+    }
+
+    /// The same for a caller that may have no room for it now: what a peer told of its puts goes on to take room in its window
+    /// until [`Engine::taken`].
+    #[inline]
+    pub fn completion_kept(&mut self) -> Option<Completion> {
         if !self.core.let_go.is_empty() {
             self.end_let_go();
         }
-        let completion = self.core.completions.pop_front()?;
+        self.core.completions.pop_front()
+    }
+
+    /// There was room for a completion that was kept. Once for each.
+    #[inline]
+    pub fn taken(&mut self, completion: &Completion) {
         if completion.end == End::Written {
             self.core.discharge(completion.peer, ENVELOPE_BYTES);
         }
-        Some(completion)
     }
 
     /// What ended with a peer that was let go may be the caller's again only when the transport neither writes nor reads it.

@@ -47,11 +47,19 @@ impl Endpoint {
     /// Reports what has ended.
     #[inline]
     pub(super) fn drain(&mut self, avs: &Slab<Av>, queues: &mut Queues<'_>) {
-        while let Some(done) = self.engine.completion() {
+        while let Some(done) = self.late.front().filter(|_| self.has_room(queues)).copied() {
+            self.late.pop_front();
+            self.written(avs, queues, &done);
+        }
+        while let Some(done) = self.engine.completion_kept() {
             match done.end {
                 End::Operation => self.ended(avs, queues, &done),
                 End::Part => self.part(avs, queues, &done),
                 End::Released => self.released(queues, &done),
+                // Peers decide how many of these come: their window is full before memory is.
+                End::Written if !self.late.is_empty() || !self.has_room(queues) => {
+                    self.late.push_back(done);
+                }
                 End::Written => self.written(avs, queues, &done),
                 End::Accessed(access) => self.accessed(queues, access, done.context),
                 _ => {}
@@ -138,8 +146,15 @@ impl Endpoint {
         }
     }
 
+    /// Whether the queue takes more of what peers have written here.
+    fn has_room(&self, queues: &Queues<'_>) -> bool {
+        let cq = self.rx.cq.and_then(|cq| queues.cqs.look(cq));
+        !cq.is_some_and(crate::cq::Cq::is_full)
+    }
+
     /// Reports what a peer has written here and told.
     fn written(&mut self, avs: &Slab<Av>, queues: &mut Queues<'_>, done: &Completion) {
+        self.engine.taken(done);
         let kind = abi::RMA | abi::REMOTE_WRITE;
         // Where accesses are reported, bytes were when they came.
         if !self.reports_access || done.bytes == 0 {

@@ -285,12 +285,12 @@ int main(int count, char **arguments) {
     failures();
     looks();
     claims();
-    refused_claims();
     itself();
     words();
     many();
     sources();
     waits();
+    refused_claims();
     events();
     close_ends();
     return 0;

@@ -106,6 +106,30 @@ static void refusals(void) {
     IS(fi_mr_reg(ends[1].domain, ends[1].memory, 8, FI_REMOTE_READ, 5, 1234, 0, &other, NULL), -FI_EINVAL);
 }
 
+/* Whoever does not read its queue is told of no more than it has room for: its peers have to wait. */
+static void unread(void) {
+    long sent = 0, idle = 0, sum = 0, most = 1 << 19;
+    while (sent < most && idle < 50000) {
+        ssize_t result = fi_inject_writedata(ends[0].ep, ends[0].memory, 8, sent, ends[0].other, base, key);
+        if (result) {
+            IS(result, -FI_EAGAIN);
+            idle++;
+        } else {
+            sent++;
+            idle = 0;
+        }
+        fi_cntr_read(ends[0].sent);
+        fi_cntr_read(ends[1].received);
+    }
+    CHECK(sent < most);
+    for (long at = 0; at < sent; at++) {
+        IS(next(1, &entry, &error), 0);
+        CHECK(entry.flags & FI_REMOTE_CQ_DATA);
+        sum += entry.data;
+    }
+    IS(sum, sent * (sent - 1) / 2);
+}
+
 int main(int count, char **arguments) {
     int is_by_address = count > 2 && !strcmp(arguments[2], "addresses");
     open_ends(count, arguments, FI_MSG | FI_RMA, is_by_address ? FI_MR_VIRT_ADDR | FI_MR_PROV_KEY : 0);
@@ -118,6 +142,7 @@ int main(int count, char **arguments) {
     lengths();
     forms();
     refusals();
+    if (is_by_address) unread();
     IS(fi_close(&mr->fid), 0);
     transfer(0, 0, 8, -FI_ENOKEY);
     close_ends();

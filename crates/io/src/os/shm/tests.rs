@@ -269,8 +269,9 @@ impl Sink for All<'_> {
 #[test]
 fn who_is_gone_is_found_while_another_one_sends_without_end() {
     let (mut one, [mut busy, gone]) = one_of_many::<2>();
-    drop(gone);
     let mut sink = Slow::default();
+    sink.poll(&mut one, 64);
+    drop(gone);
     for _ in 0..POLLS_MAX {
         let _ = busy.send(Peer(0), b"one", 0, |_| ());
         sink.poll(&mut one, 64);
