@@ -75,7 +75,7 @@ fn access_list(entries: &[(u16, u16)]) -> Vec<u8> {
 }
 
 #[test]
-fn a_list_of_access_rights_that_is_a_mode_sets_the_mode_and_any_other_is_refused() {
+fn a_list_of_access_rights_that_is_a_files_mode_sets_it_and_any_other_is_refused() {
     use std::os::unix::fs::PermissionsExt;
     let Some((_cluster, one, two)) = two_mounts(2) else { return };
     let name = "system.posix_acl_access";
@@ -97,6 +97,10 @@ fn a_list_of_access_rights_that_is_a_mode_sets_the_mode_and_any_other_is_refused
         assert!(matches!(other, Err(Errno::OPNOTSUPP | Errno::INVAL)), "{other:?}");
         assert_eq!(mode(&here), after);
     }
+    // Of a directory cp(1) would go on to the rights of what will be made there.
+    let dir = one.join("d");
+    fs::create_dir(&dir).unwrap();
+    assert_eq!(setxattr(&dir, name, &list, XattrFlags::empty()), Err(Errno::OPNOTSUPP));
 }
 
 const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);

@@ -330,11 +330,11 @@ const IO_BLOCK_BYTES: u32 = 128 * 1024;
 
 const STATFS_BLOCK_BYTES: u32 = 4096;
 
-const S_IFMT: u32 = 0o170_000;
-const S_IFDIR: u32 = 0o040_000;
-const S_IFREG: u32 = 0o100_000;
+pub(super) const S_IFMT: u32 = 0o170_000;
+pub(super) const S_IFDIR: u32 = 0o040_000;
+pub(super) const S_IFREG: u32 = 0o100_000;
 const S_ISUID: u32 = 0o4000;
-const S_ISGID: u32 = 0o2000;
+pub(super) const S_ISGID: u32 = 0o2000;
 
 #[cfg(test)]
 mod tests {

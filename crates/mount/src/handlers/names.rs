@@ -1,5 +1,6 @@
 //! Names: LOOKUP and everything that makes, moves or removes one.
 
+use super::attrs::{S_IFDIR, S_IFMT, S_IFREG, S_ISGID};
 use super::{Result, Session};
 use crate::abi::flags::open;
 use crate::abi::reply::{Attr, Entry, encode};
@@ -213,8 +214,4 @@ fn checked(name: Text) -> Result<Name> {
 /// Of one name, in bytes.
 pub(super) const NAME_BYTES_MAX: usize = 255;
 
-const S_ISGID: u32 = 0o2000;
-const S_IFMT: u32 = 0o170_000;
-const S_IFREG: u32 = 0o100_000;
-const S_IFDIR: u32 = 0o040_000;
 const S_IFLNK: u32 = 0o120_000;

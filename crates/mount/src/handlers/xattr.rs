@@ -2,10 +2,11 @@
 //!
 //! One of them is not kept as such: a file's own consistency mode can be seen and set as
 //! `user.covey.consistency`, by the owner of the file, who need not know of the cluster. Lists
-//! leave it out, so that a copy of all attributes does not carry it to other files. A list of access rights that
-//! says no more than a mode, which cp(1) sets on each file that it copies, sets the mode. Another is made when it is read:
+//! leave it out, so that a copy of all attributes does not carry it to other files. A list of access rights of a
+//! regular file that says no more than a mode, which cp(1) sets on each file that it copies, sets the mode. Another is made when it is read:
 //! `user.covey.stats`, what its reader has asked of the mount ([`counts`](crate::counts)).
 
+use super::attrs::{S_IFMT, S_IFREG};
 use super::{Result, Session};
 use crate::abi::reply::{GetxattrOut, encode};
 use crate::abi::{Header, Pad, Text};
@@ -80,7 +81,12 @@ impl<F: Files> Session<F> {
         let id = header.nodeid;
         let bits = mode_of(acl).filter(|_| flags == 0).ok_or(Errno::EOPNOTSUPP)?;
         self.behind.settle(id).await;
-        let mode = self.files.mode(id).await? & SPECIAL_BITS | bits;
+        let mode = self.files.mode(id).await?;
+        // Who sets the list of a directory goes on to remove that of what will be made there: chmod(2) is simpler.
+        if mode & S_IFMT != S_IFREG {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
+        let mode = mode & SPECIAL_BITS | bits;
         self.look_for_setgid(header, mode);
         let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
         let setting = async |who: &Caller| self.files.setattr(who, id, set.clone()).await;
