@@ -2,7 +2,7 @@
 //! answer. See [`covey_io::os::place`].
 
 use covey_io::os::net::{PeerInfo, Stream};
-use covey_io::os::place::{Follower, Front, SMALL_BYTES, cpu_of};
+use covey_io::os::place::{Follower, Front, SMALL_BYTES, Whereabouts};
 use covey_io::os::run::Observer;
 use std::cell::RefCell;
 
@@ -63,8 +63,11 @@ impl Observer<Stream> for Conversation {
             },
             (Clients::Programs, Shared { front: Some(front), .. }) => {
                 if is_alone {
-                    front.alone(self.number, || {
-                        self.pid.map_or_else(|| stream.incoming_cpu(), cpu_of)
+                    front.alone(self.number, || match self.pid {
+                        Some(pid) => Whereabouts::OfThread(pid),
+                        None => {
+                            stream.incoming_cpu().map_or(Whereabouts::Unknown, Whereabouts::Cpu)
+                        }
                     })
                 } else {
                     front.crowd()

@@ -42,6 +42,28 @@ fn unaligned_records_of_four_writers_on_two_mounts_are_all_right() {
     }
 }
 
+/// As many as it takes until the mount looks where the caller runs: exec closes them, and nobody can look at a process in
+/// exec on some kernels, until all of them are closed.
+const EXECUTES: &str = r#"
+import os, sys
+for number in range(300):
+    file = os.open(f"{sys.argv[1]}/{number}", os.O_CREAT | os.O_RDWR)
+    os.write(file, b"x")
+os.execv("/bin/true", ["true"])
+"#;
+
+#[test]
+fn a_program_that_executes_another_with_many_files_open_goes_on() {
+    let mut cluster = Cluster::up(1);
+    let Some(mount) = cluster.mount() else { return };
+    for _ in 0..3 {
+        let program = Command::new("python3").args(["-c", EXECUTES]).arg(&mount).spawn();
+        let Ok(mut program) = program else { return skip("needs python3") };
+        until("the end of the program", || program.try_wait().unwrap().is_some());
+        assert!(program.wait().unwrap().success());
+    }
+}
+
 #[test]
 fn a_record_written_on_one_mount_is_read_on_the_other_at_once() {
     let Some((_cluster, one, two)) = two_mounts(3) else { return };

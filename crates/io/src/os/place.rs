@@ -15,6 +15,7 @@
 //! - a thread moves itself only, and only within the CPUs that it was given from outside;
 //! - a guard looks at every front that has moved, every 5 ms: one that did not get to run, or
 //!   that nobody has asked since, is set free;
+//! - a thread that answers reads nothing of /proc that waits for who asks it: a scout does;
 //! - threads that one that has moved starts do not stay there ([`everywhere`]).
 //!
 //! `COVEY_PLACEMENT=off` in the environment turns all of it off.
@@ -22,11 +23,12 @@
 mod follower;
 mod front;
 mod guard;
+mod scout;
 mod thread;
 
 pub use follower::Follower;
-pub use front::Front;
-pub use thread::{cpu_of, run_first};
+pub use front::{Front, Whereabouts};
+pub use thread::run_first;
 
 use rustix::thread::CpuSet;
 use std::sync::OnceLock;

@@ -1,7 +1,7 @@
 //! Who waits for answers: whether it is one program alone, whose CPU the thread may then share.
 
 use crate::abi::Header;
-use covey_io::os::place::{Front, SMALL_BYTES, cpu_of};
+use covey_io::os::place::{Front, SMALL_BYTES, Whereabouts};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -47,7 +47,7 @@ impl Callers {
             front.large();
         }
         if Rc::strong_count(&self.waiting) == 1 {
-            front.alone(header.pid.into(), || cpu_of(header.pid))
+            front.alone(header.pid.into(), || Whereabouts::OfThread(header.pid))
         } else {
             front.crowd()
         }
