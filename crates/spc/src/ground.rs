@@ -103,7 +103,7 @@ impl Ground for Store {
         match self.waiter.pace() {
             Pace::Spin => std::hint::spin_loop(),
             Pace::Yield => std::thread::yield_now(),
-            Pace::Sleep if mailbox.prepare_sleep() => {
+            Pace::Sleep if mailbox.prepare_sleep().map_err(|broken| broken.to_string())? => {
                 let has_spoken = self.own.sleep(self.socket.as_fd(), self.waiter.sleep_max());
                 mailbox.woke();
                 if has_spoken {
