@@ -16,6 +16,8 @@
 //!   not that of the message, is [`Broken`], and the box is used no more.
 //! - Who is about to sleep says so in a word and then looks once more; who has posted looks at that word after it. So one
 //!   of the two sees the other ([`WorkerBox::prepare_sleep`]).
+//! - A word that somebody else has overwritten may never be seen by whom it was for. So both sides look from time to time
+//!   whether the words that they have stored are still there; if not, the box is [`Broken`].
 
 use crate::memory::Shared;
 use crate::plan::{
@@ -62,6 +64,13 @@ struct Ring {
     count: u32,
 }
 
+/// The ring that a side writes, and what it has stored there.
+#[derive(Debug)]
+struct Written {
+    ring: Ring,
+    words: [u32; SLOTS],
+}
+
 /// A doorbell word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Word {
@@ -79,16 +88,34 @@ impl Ring {
         (self.count / SLOTS as u32).wrapping_add(1) & ROUND_MAX
     }
 
-    fn put(&mut self, memory: &impl Shared, word: Word) {
-        let word = (word.slot as u32) << 28 | self.round() << 18 | word.bytes;
-        memory.store(self.place(), word);
-        self.count = self.count.wrapping_add(1);
-    }
-
     fn peek(self, memory: &impl Shared) -> Option<Word> {
         let word = memory.load(self.place());
         let is_new = word >> 18 & ROUND_MAX == self.round();
         is_new.then_some(Word { slot: (word >> 28) as usize, bytes: word & BYTES_MAX })
+    }
+}
+
+impl Written {
+    fn new(ring: Ring) -> Written {
+        Written { ring, words: [0; SLOTS] }
+    }
+
+    #[inline]
+    fn put(&mut self, memory: &impl Shared, word: Word) {
+        let ring = &mut self.ring;
+        let word = (word.slot as u32) << 28 | ring.round() << 18 | word.bytes;
+        self.words[ring.count as usize % SLOTS] = word;
+        memory.store(ring.place(), word);
+        ring.count = ring.count.wrapping_add(1);
+    }
+
+    /// That all words are there as they were stored.
+    fn check(&self, memory: &impl Shared) -> Result<(), Broken> {
+        let places = (self.ring.at..).step_by(4);
+        if places.zip(self.words).all(|(place, word)| memory.load(place) == word) {
+            return Ok(());
+        }
+        Err(Broken("a word in it is not the one that was stored there".into()))
     }
 }
 
@@ -100,7 +127,7 @@ const BYTES_MAX: u32 = 0x3_ffff;
 pub struct WorkerBox<S> {
     memory: Rc<S>,
     worker: u32,
-    requests: Ring,
+    requests: Written,
     replies: Ring,
     /// A bit for each slot that is in use.
     used: u16,
@@ -110,7 +137,7 @@ impl<S: Shared> WorkerBox<S> {
     /// The end of this worker, of a box that nobody has used.
     pub fn new(memory: Rc<S>, worker: u32) -> WorkerBox<S> {
         let (requests, replies) = rings(worker);
-        WorkerBox { memory, worker, requests, replies, used: 0 }
+        WorkerBox { memory, worker, requests: Written::new(requests), replies, used: 0 }
     }
 
     /// Whether a message can be posted.
@@ -166,10 +193,12 @@ impl<S: Shared> WorkerBox<S> {
         Ok(Some(word.slot))
     }
 
-    /// Says that this side is about to sleep. False when there is news after all: then it does not.
-    pub fn prepare_sleep(&self) -> bool {
+    /// Says that this side is about to sleep. False when there is news after all: then it does not. An error where a request
+    /// is not as it was stored: the host does not see it.
+    pub fn prepare_sleep(&self) -> Result<bool, Broken> {
+        self.requests.check(&*self.memory)?;
         let sleeps = box_at(self.worker) + WORKER_SLEEPS_AT;
-        prepare(&*self.memory, sleeps, || self.has_news())
+        Ok(prepare(&*self.memory, sleeps, || self.has_news()))
     }
 
     /// Polls again.
@@ -220,7 +249,7 @@ pub struct HostBox<S> {
     memory: Rc<S>,
     worker: u32,
     requests: Ring,
-    replies: Ring,
+    replies: Written,
     /// The tag of the request in each slot that is to be answered, and the tag that it flushes.
     due: [Option<Due>; SLOTS],
 }
@@ -235,7 +264,7 @@ impl<S: Shared> HostBox<S> {
     /// The host's end of this worker's box, which nobody has used.
     pub fn new(memory: Rc<S>, worker: u32) -> HostBox<S> {
         let (requests, replies) = rings(worker);
-        HostBox { memory, worker, requests, replies, due: [None; SLOTS] }
+        HostBox { memory, worker, requests, replies: Written::new(replies), due: [None; SLOTS] }
     }
 
     /// Whether a request is there.
@@ -282,6 +311,11 @@ impl<S: Shared> HostBox<S> {
 
     fn slot_of(&self, tag: u16) -> Option<usize> {
         self.due.iter().position(|due| due.is_some_and(|due| due.tag == tag))
+    }
+
+    /// That the words of the replies are as they were stored. The worker does not see those that are not.
+    pub fn check(&self) -> Result<(), Broken> {
+        self.replies.check(&*self.memory)
     }
 
     /// Says that this side is about to sleep. False when there is news after all: then it does not.

@@ -103,7 +103,7 @@ impl Ground for Store {
         match self.waiter.pace() {
             Pace::Spin => std::hint::spin_loop(),
             Pace::Yield => std::thread::yield_now(),
-            Pace::Sleep if mailbox.prepare_sleep() => {
+            Pace::Sleep if mailbox.prepare_sleep().map_err(|broken| broken.to_string())? => {
                 let has_spoken = self.own.sleep(self.socket.as_fd(), self.waiter.sleep_max());
                 mailbox.woke();
                 if has_spoken {
@@ -149,9 +149,7 @@ impl Ground for Store {
     #[inline]
     fn fetch(&self, mapping: u32, pointer: u64, to: Span) -> Copied {
         let Some(from) = self.place(mapping, pointer, to.bytes) else { return Copied::Refused };
-        if to.bytes > EARLY_BYTES_MAX {
-            prefetch_pages(from.address, from.address + from.bytes.min(LATE_BYTES_MAX));
-        }
+        prefetch_pages(from, LATE_BYTES_MAX);
         // SAFETY: `place` answers mapped memory; the program has named the other as its own, as for read(2).
         unsafe { copy(from, to) };
         self.copied(mapping)
@@ -171,7 +169,7 @@ impl Ground for Store {
             return;
         }
         if let Some(place) = self.place(mapping, pointer, bytes) {
-            prefetch_all(place.address, place.address + place.bytes);
+            prefetch_pages(place, EARLY_BYTES_MAX);
         }
     }
 
@@ -231,42 +229,37 @@ unsafe fn slice<'a>(address: *const u8, bytes: u64) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(address, bytes as usize) }
 }
 
-/// Into the first cache.
-#[inline]
-fn prefetch(address: u64) {
+/// Asks for the first lines of each page of a block, or of its first bytes.
+#[inline(always)]
+fn prefetch_pages(block: Span, bytes_max: u64) {
+    let (mut page, end) = (block.address, block.address + block.bytes.min(bytes_max));
+    while page < end {
+        prefetch_lines(page);
+        page = (page & !(PAGE - 1)) + PAGE;
+    }
+}
+
+/// Asks for lines from an address on, into the first cache. One instruction asks for all of them, since it is from the
+/// addresses of one instruction that a processor learns how to go on: a compiler would write a loop with several.
+#[inline(always)]
+fn prefetch_lines(from: u64) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch of any address is harmless.
     unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(ptr::with_exposed_provenance(address as usize));
+        std::arch::asm!(
+            "2:",
+            "prefetcht0 [{at}]",
+            "add {at}, {line}",
+            "dec {left}",
+            "jnz 2b",
+            at = inout(reg) from => _,
+            left = inout(reg) PAGE_LINES => _,
+            line = const LINE,
+            options(nostack, readonly),
+        );
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
-}
-
-/// Asks for the lines of a range.
-#[inline(always)]
-fn prefetch_all(begin: u64, end: u64) {
-    let mut line = begin & !(LINE - 1);
-    // Most of them without a question after each.
-    while line + RUN_LINES * LINE <= end {
-        (0..RUN_LINES).for_each(|next| prefetch(line + next * LINE));
-        line += RUN_LINES * LINE;
-    }
-    while line < end {
-        prefetch(line);
-        line += LINE;
-    }
-}
-
-/// Asks for the first lines of each page of a range.
-#[inline(always)]
-fn prefetch_pages(begin: u64, end: u64) {
-    let mut page = begin;
-    while page < end {
-        (0..PAGE_LINES).for_each(|line| prefetch(page + line * LINE));
-        page = (page & !(PAGE - 1)) + PAGE;
-    }
+    let _ = from;
 }
 
 /// Whether the other end of a socket is gone, with nothing left to be read.
@@ -284,12 +277,12 @@ fn is_closed(socket: &UnixStream) -> bool {
 /// A block that is asked for while another one is copied: as large as the first cache has room for beside that one and both
 /// buffers.
 const EARLY_BYTES_MAX: u64 = 8 << 10;
-/// Lines of each page of a larger block, asked for when it is copied. A processor goes on by itself, but stops at each end of
-/// a page, and begins the next one with a walk through the page tables: it is these two waits that are saved.
-const PAGE_LINES: u64 = 12;
-/// Of a block that is copied: as many lines as a processor can have on their way.
+/// Of a block that is copied: as many pages as a processor can have on their way.
 const LATE_BYTES_MAX: u64 = 16 << 10;
-const RUN_LINES: u64 = 16;
+/// Lines of each page that are asked for. A processor goes on by itself, but stops at each end of a page, and begins the next
+/// one with a walk through the page tables: it is these two waits that are saved. All lines would take as long to ask for.
+const PAGE_LINES: u64 = 16;
+#[cfg(target_arch = "x86_64")]
 const LINE: u64 = 64;
 const PAGE: u64 = 4096;
 /// More than a host has.

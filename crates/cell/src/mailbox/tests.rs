@@ -86,7 +86,8 @@ fn the_longest_message_fits_and_a_longer_one_does_not() {
 fn rings_go_on_after_their_counters_have_wrapped() {
     let (mut worker, mut host, _) = pair();
     let start = u32::MAX - 40;
-    for ring in [&mut worker.requests, &mut worker.replies, &mut host.requests, &mut host.replies] {
+    let [asked, told] = [&mut worker.requests.ring, &mut host.replies.ring];
+    for ring in [asked, &mut worker.replies, &mut host.requests, told] {
         ring.count = start;
     }
     let mut taken = Vec::new();
@@ -139,6 +140,35 @@ fn a_box_that_was_scribbled_over_is_broken_and_nothing_worse() {
         }
     }
     assert!(broken > 20_000);
+}
+
+#[test]
+fn each_side_notices_that_a_word_of_its_own_was_overwritten() {
+    let mut rng = Rng::new(5);
+    for posted in 0..40_u16 {
+        let (mut worker, mut host, memory) = pair();
+        let mut taken = Vec::new();
+        for tag in 0..posted {
+            assert_eq!(worker.post(&message(120, tag, 11)), Ok(Wake::No));
+            assert_eq!(host.take(&mut taken), Ok(true));
+            assert_eq!(host.reply(&message(121, tag, 7)), Ok(Wake::No));
+            assert_eq!(worker.take(&mut taken), Ok(true));
+        }
+        assert_eq!((worker.prepare_sleep(), host.check()), (Ok(true), Ok(())));
+        worker.woke();
+        // The host never sees this one, or the worker the answer.
+        assert_eq!(worker.post(&message(120, 99, 11)), Ok(Wake::No));
+        let is_answer = rng.index(2) == 1;
+        if is_answer {
+            assert_eq!(host.take(&mut taken), Ok(true));
+            assert_eq!(host.reply(&message(121, 99, 7)), Ok(Wake::No));
+        }
+        let ring = if is_answer { REPLIES_AT } else { REQUESTS_AT };
+        let place = box_at(0) + ring + u64::from(posted) % 16 * 4;
+        memory.store(place, memory.load(place) & !(ROUND_MAX << 18));
+        let [worker, host] = [worker.prepare_sleep().map(drop), host.check()];
+        assert_eq!((worker.is_err(), host.is_err()), (!is_answer, is_answer), "{posted}");
+    }
 }
 
 /// What stores of two sides are until the other side sees them: a queue for each, in order, as on x86.
@@ -288,8 +318,9 @@ fn simulate(seed: u64, is_unfenced: bool, drops: bool) -> Result<u32, &'static s
         }
         if idle && world.chance(3) {
             rests[now].is_rung = false;
-            let may = if now == 0 { worker.prepare_sleep() } else { host.prepare_sleep() };
-            rests[now].is_asleep = may;
+            let may = if now == 0 { worker.prepare_sleep() } else { Ok(host.prepare_sleep()) };
+            rests[now].is_asleep =
+                may.and_then(|may| host.check().map(|()| may)).map_err(|_| "lost")?;
             rests[now].slept = 0;
         }
     }

@@ -1,5 +1,6 @@
 //! Copies between the local store and a mapped file: which needs no message as long as the file's line holds.
 
+use super::files::unknown;
 use super::{After, Answer, Copied, Copy, Ended, Ground, Worker, ops};
 use crate::header::{self, Access, Place, View};
 use crate::memory::Shared;
@@ -104,6 +105,8 @@ impl<G: Ground> Worker<G> {
     #[cold]
     fn copy_by_message(&mut self, copy: &Copy) -> StdResult<Result<u64>, Ended> {
         let fid = match self.files.find(copy.fd) {
+            // Another coroutine may have closed it meanwhile: its number is another file's then.
+            Ok(file) if file.map != Some(copy.ticket) => return Ok(Err(unknown(copy.fd))),
             Ok(file) => file.fid.clone(),
             Err(error) => return Ok(Err(error)),
         };

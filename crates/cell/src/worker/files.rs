@@ -114,7 +114,7 @@ impl Files {
     }
 }
 
-fn unknown(fd: i32) -> Errno {
+pub(super) fn unknown(fd: i32) -> Errno {
     Errno::because(Errno::EBADF, format!("descriptor {fd} is not open"))
 }
 

@@ -66,3 +66,44 @@ fn a_read_whose_file_is_cut_off_before_its_turn_brings_what_is_left_and_moves_no
         ended.expect("it ends");
     }
 }
+
+#[test]
+fn a_read_whose_descriptor_is_another_file_s_by_its_turn_brings_nothing_of_that() {
+    let mut refused = 0;
+    for seed in 1..=50 {
+        for trace in [Trace::off(), Trace::record()] {
+            let answers = Rc::new(RefCell::new(Vec::new()));
+            let answered = answers.clone();
+            let (ended, _) = run(&toy(1), seed, trace, move |me| {
+                let fill = |path: &str, byte| {
+                    let fd = me.open(path, mode::ANY);
+                    let from = me.put(0, &[byte; 64]);
+                    assert_eq!(me.ask(Request::Write { fd, from, at: Some(0) }), Ok(64));
+                    fd
+                };
+                let other = fill("#r/b", 2);
+                me.ask(Request::Close { fd: other }).expect("it is open");
+                let fd = fill("#r/a", 1);
+                let path = me.put(1024, b"#r/a");
+                me.ask(Request::Remove { path }).expect("it is there");
+                let opens = |me: Me| assert!(me.open("#r/b", mode::ANY) >= 0);
+                me.spawn(opens).expect("there is room");
+                let reads = move |me: Me| {
+                    let to = me.put(2048, &[0; 64]);
+                    let read = me.ask(Request::Read { fd, to, at: Some(0) });
+                    answered.borrow_mut().push((read, me.get(2048, 1)[0]));
+                };
+                me.spawn(reads).expect("there is room");
+                let closes = move |me: Me| assert_eq!(me.ask(Request::Close { fd }), Ok(0));
+                me.spawn(closes).expect("there is room");
+            });
+            ended.expect("it ends");
+            match answers.take()[..] {
+                [(Err(Errno::EBADF), 0)] => refused += 1,
+                [(Ok(64), 1)] => {}
+                ref other => panic!("{seed}: {other:?}"),
+            }
+        }
+    }
+    assert!(refused > 0);
+}
