@@ -165,6 +165,8 @@ impl Port {
         let is_sound = seen.seconds > 0.0 && seen.seconds <= GAP_S;
         if !is_sound {
             self.load.forget();
+            // What is not seen is not there: an order that nothing renews would hold for ever.
+            self.guard.pass(if seen.seconds > GAP_S { GAP_S } else { INTERVAL_S });
             return self.order();
         }
         self.note_flows(seen);
@@ -172,7 +174,7 @@ impl Port {
         self.guard.step(&self.load, seen.seconds);
         if self.guard.is_up() {
             let untrimmed = self.rate_for_bulk_untrimmed();
-            self.trim.step(&mut self.load, untrimmed, seen.seconds);
+            self.trim.step(&self.load, untrimmed, seen.seconds);
         } else {
             self.trim = Trim::default();
         }
@@ -330,18 +332,22 @@ impl Guard {
     fn step(&mut self, load: &Load, seconds: f64) {
         match &mut self.quiet {
             Some(quiet) if load.has_some() => *quiet = 0.0,
-            Some(quiet) => {
-                *quiet += seconds;
-                if *quiet >= self.hold {
-                    (self.quiet, self.down) = (None, 0.0);
-                }
-            }
+            Some(_) => self.pass(seconds),
             None => {
                 self.down += seconds;
                 if load.has_come() {
                     self.raise();
                 }
             }
+        }
+    }
+
+    /// Time in which no messages were seen.
+    fn pass(&mut self, seconds: f64) {
+        let Some(quiet) = &mut self.quiet else { return self.down += seconds };
+        *quiet += seconds;
+        if *quiet >= self.hold {
+            (self.quiet, self.down) = (None, 0.0);
         }
     }
 
@@ -362,41 +368,13 @@ struct Trim {
     since: f64,
     /// Seconds for which bulk still makes way for the queue that it left when it was free.
     drains: Option<f64>,
-    slow: Slow,
-}
-
-/// Probes that are slow although the wire is not busy all the time: bulk is cut for their sake, too, as the wire may be narrower
-/// than it is said to be. Where cuts do not help there is no queue of ours: the one who answers has become slow.
-#[derive(Clone, Debug, Default)]
-struct Slow {
-    /// The shortest probe at the last cut, in seconds.
-    shortest: f64,
-    /// Cuts in a row that did not make it shorter.
-    in_vain: u32,
-}
-
-impl Slow {
-    /// Whether a cut is worth trying.
-    fn is_worth(&mut self, load: &mut Load) -> bool {
-        let Some(shortest) = load.slow_without_load() else {
-            *self = Slow::default();
-            return true;
-        };
-        let is_better = self.shortest == 0.0 || shortest < self.shortest - load.frame_s();
-        self.in_vain = if is_better { 0 } else { self.in_vain + 1 };
-        self.shortest = shortest;
-        if self.in_vain < IN_VAIN_MAX {
-            return true;
-        }
-        load.learn(shortest);
-        *self = Slow::default();
-        false
-    }
+    /// Half of it is given back in this many seconds.
+    half_s: f64,
 }
 
 impl Trim {
     /// Cuts bulk where the port is full, then waits for the effect to be seen; afterwards gives back by halves.
-    fn step(&mut self, load: &mut Load, untrimmed: f64, seconds: f64) {
+    fn step(&mut self, load: &Load, untrimmed: f64, seconds: f64) {
         if self.drain(load, seconds) {
             self.bytes = untrimmed * (1.0 - KEPT);
             return;
@@ -405,23 +383,27 @@ impl Trim {
         if self.since < SETTLE_S && self.bytes > 0.0 {
             return;
         }
-        let is_full = load.is_full(self.since);
-        if !is_full {
-            self.slow = Slow::default();
-        }
-        if is_full && self.slow.is_worth(load) {
-            let bulk = (untrimmed - self.bytes).max(0.0);
-            self.bytes = untrimmed - bulk * KEPT;
-            self.since = 0.0;
+        let bulk = (untrimmed - self.bytes).max(0.0);
+        if load.is_full(self.since) {
+            self.cut(untrimmed - bulk * KEPT, GIVE_BACK_S);
+        } else if load.has_standing_queue(self.since) && load.lacks(bulk) {
+            // A narrow wire carries less than is ordered, and fills again as soon as that is.
+            let half_s = if load.is_narrow() { GIVE_BACK_NARROW_S } else { GIVE_BACK_S };
+            self.cut(untrimmed - bulk.min(load.bulk()) * KEPT, half_s);
         } else {
-            self.bytes *= 0.5_f64.powf(seconds / GIVE_BACK_S);
+            self.bytes *= 0.5_f64.powf(seconds / self.half_s.max(GIVE_BACK_S));
         }
         self.bytes = self.bytes.clamp(0.0, untrimmed);
     }
 
+    fn cut(&mut self, bytes: f64, half_s: f64) {
+        (self.bytes, self.half_s, self.since) = (bytes, half_s, 0.0);
+    }
+
     /// The first messages find the queue of bulk that was free. Whether it still drains.
     fn drain(&mut self, load: &Load, seconds: f64) -> bool {
-        let begins = || if load.is_full(f64::INFINITY) { DRAINS_S } else { 0.0 };
+        let is_full = || load.is_full(f64::INFINITY) || load.has_standing_queue(f64::INFINITY);
+        let begins = || if is_full() { DRAINS_S } else { 0.0 };
         let left = self.drains.map_or_else(begins, |left| (left - seconds).max(0.0));
         let ends = self.drains.is_some_and(|before| before > 0.0 && left == 0.0);
         self.drains = Some(left);
@@ -454,15 +436,14 @@ const HOLD_MAX_S: f64 = 1.0;
 const RHYTHM_S: f64 = 1.0;
 /// How long the effect of a cut may take to be seen.
 const SETTLE_S: f64 = 0.060;
-/// So many cuts may be in vain before a slow probe is called slow by itself: a wire of a quarter of the rate that it is said to
-/// have is still found out.
-const IN_VAIN_MAX: u32 = 4;
 /// The part of bulk that a cut leaves.
 const KEPT: f64 = 0.7;
 /// How long the first cut lasts: of a queue of 64 KiB at 100 Mbit/s more than twice the time that it takes.
 const DRAINS_S: f64 = 0.040;
 /// In this time half of a cut is given back.
 const GIVE_BACK_S: f64 = 0.030;
+/// The same where the wire was never seen to carry what it is said to.
+const GIVE_BACK_NARROW_S: f64 = 0.300;
 
 #[cfg(test)]
 mod tests;
