@@ -13,7 +13,7 @@
 //! ```
 //!
 //! What always holds:
-//! - without messages the order is free, so bulk loses nothing;
+//! - without messages the order is free, so bulk loses nothing; so it is where orders turn out to be of no use;
 //! - with messages, bulk is ordered at least [`Settings::least`] and at most `1 - margin` of the port;
 //! - the rates of all flows add up to no more than the port's rate for bulk, but for a tenth of its node's fair share for
 //!   each that is quiet;
@@ -23,12 +23,14 @@
 //! Design note 0036 has the reasons and the argument for stability.
 
 mod fair;
+mod futile;
 mod load;
 mod strays;
 
 pub use fair::divide;
 
 use crate::wire::Wire;
+use futile::Futile;
 use load::Load;
 use std::collections::BTreeMap;
 
@@ -119,6 +121,7 @@ pub struct Port {
     load: Load,
     guard: Guard,
     trim: Trim,
+    futile: Futile,
     flows: BTreeMap<u64, Known>,
     bulk: f64,
     /// Of the last interval in a smoothed value.
@@ -146,6 +149,7 @@ impl Port {
             load: Load::new(wire),
             guard: Guard::default(),
             trim: Trim::default(),
+            futile: Futile::default(),
             flows: BTreeMap::new(),
             bulk: 0.0,
             weight: 1.0,
@@ -172,7 +176,8 @@ impl Port {
         self.note_flows(seen);
         self.load.add(seen);
         self.guard.step(&self.load, seen.seconds);
-        if self.guard.is_up() {
+        self.futile.step(self.is_in_vain(), seen.seconds);
+        if self.is_guarded() {
             let untrimmed = self.rate_for_bulk_untrimmed();
             self.trim.step(&self.load, untrimmed, seen.seconds);
         } else {
@@ -181,9 +186,9 @@ impl Port {
         self.order()
     }
 
-    /// Whether messages are about, so that bulk is paced.
+    /// Whether messages are about, so that bulk is paced, and senders obey.
     pub fn is_guarded(&self) -> bool {
-        self.guard.is_up()
+        self.guard.is_up() && !self.futile.is_free()
     }
 
     /// Whether the port carries more than the known connections explain: they should be listed.
@@ -236,13 +241,20 @@ impl Port {
     }
 
     fn order(&mut self) -> Order {
-        if !self.guard.is_up() {
+        if !self.is_guarded() {
             self.bulk = self.rate();
             self.flows.values_mut().for_each(|flow| flow.allowed = None);
             return Order::Free;
         }
         self.bulk = (self.rate_for_bulk_untrimmed() - self.trim.bytes).max(self.least());
         Order::Paced(self.shares())
+    }
+
+    /// Whether some take much more than they may, and the port is full although bulk was cut.
+    fn is_in_vain(&self) -> bool {
+        let is_cut = self.is_guarded() && self.bulk <= CUT * self.rate_for_bulk_untrimmed();
+        let beyond: f64 = self.flows.values().map(Known::beyond).sum();
+        is_cut && beyond >= DISOBEYED * self.rate() && self.load.carried() >= FULL
     }
 
     fn note_flows(&mut self, seen: &Interval<'_>) {
@@ -298,6 +310,11 @@ impl Known {
         if self.allowed.is_none_or(|allowed| self.used >= HUNGRY * allowed) {
             self.hungry = HUNGRY_S;
         }
+    }
+
+    /// What it takes beside what it may; an order takes a while to be followed.
+    fn beyond(&self) -> f64 {
+        self.allowed.map_or(0.0, |allowed| (self.used - OBEYED * allowed).max(0.0))
     }
 
     /// What it would send if it could: without limit where it uses what it has, else half as much again as it uses.
@@ -428,6 +445,12 @@ const BEGUN: f64 = 0.5;
 const HEADROOM: f64 = 1.5;
 /// What a quiet flow may begin with, as a part of its node's fair share.
 const START: f64 = 0.1;
+/// One that uses no more than this multiple of what it is allowed obeys.
+const OBEYED: f64 = 1.25;
+/// The part of the port that is taken against orders where these are in vain, what the port carries then, and what a cut has left.
+const DISOBEYED: f64 = 0.05;
+const FULL: f64 = 0.97;
+const CUT: f64 = 0.95;
 /// How long the guard stays up without messages.
 const HOLD_S: f64 = 0.050;
 /// The longest that becomes where messages come and go.

@@ -16,8 +16,6 @@ pub struct Load {
     last: VecDeque<Sample>,
     floor: Option<f64>,
     probe: Option<f64>,
-    /// The floor is what a probe took with a wire that had room: who answers is slow for reasons of its own.
-    is_floor_doubtful: bool,
     /// The most that the wire was seen to carry, as a part of what it is said to.
     most: f64,
     /// For how long it has carried less than that, in seconds: there is no queue at a port that has room.
@@ -46,7 +44,6 @@ impl Load {
             last: VecDeque::new(),
             floor: None,
             probe: None,
-            is_floor_doubtful: false,
             most: 0.0,
             below: 0.0,
         }
@@ -118,7 +115,7 @@ impl Load {
     /// Whether there is a queue at the port that does not drain, by what was seen in the last `since` seconds: the wire was
     /// busy all the time and no majority of probes got through at once.
     pub fn is_full(&self, since: f64) -> bool {
-        is_long(since) && self.was_busy() && !self.is_quick()
+        is_long(since) && self.is_busy() && !self.is_quick()
     }
 
     /// The same by probes alone, of which not even the fastest got through at once: the wire may be narrower than it is said to
@@ -129,7 +126,7 @@ impl Load {
     }
 
     /// What the wire carries now, as a part of what it is said to; nothing where that cannot be told yet.
-    fn carried(&self) -> f64 {
+    pub fn carried(&self) -> f64 {
         let (seconds, busy) = self.over(FULL_S, |sample| sample.busy * sample.seconds);
         if seconds >= FULL_S * 0.75 { busy / seconds } else { 0.0 }
     }
@@ -164,16 +161,16 @@ impl Load {
         self.floor.zip(self.probe)
     }
 
-    fn was_busy(&self) -> bool {
+    /// Whether the wire is busy all the time.
+    fn is_busy(&self) -> bool {
         let (seconds, busy) = self.over(FULL_S, |sample| sample.busy * sample.seconds);
         let is_always = self.newest(FULL_S).all(|sample| sample.busy >= BUSY_EACH);
         seconds >= FULL_S * 0.75 && is_always && busy / seconds >= BUSY_MEAN
     }
 
-    /// A wire that is busy without a queue is one that is used well. A node that is slow without a queue cannot tell.
+    /// A wire that is busy without a queue is one that is used well.
     fn is_quick(&self) -> bool {
-        let (quick, all) = self.quick_probes(QUICK_FRAMES).unwrap_or_default();
-        !self.is_floor_doubtful && 2 * quick > all
+        self.quick_probes(QUICK_FRAMES).is_some_and(|(quick, all)| 2 * quick > all)
     }
 
     fn note_carried(&mut self, seconds: f64) {
@@ -189,9 +186,7 @@ impl Load {
     /// The node that answers has become slow.
     fn learn_floor(&mut self) {
         let probes = self.newest(SHORT_S).filter_map(|sample| sample.probe);
-        if let Some(shortest) = probes.reduce(f64::min) {
-            (self.floor, self.is_floor_doubtful) = (Some(shortest), true);
-        }
+        self.floor = probes.reduce(f64::min).or(self.floor);
     }
 
     /// How many of the newest probes have waited for fewer frames, and of how many; none where they are too few to tell.
@@ -208,7 +203,7 @@ impl Load {
         let Some(probe) = probe else { return };
         let floor = self.floor.unwrap_or(f64::INFINITY);
         if probe < floor && (busy < ROOM || self.floor.is_some()) {
-            (self.floor, self.is_floor_doubtful) = (Some(probe), false);
+            self.floor = Some(probe);
         } else if busy < ROOM {
             self.floor = Some(floor * FLOOR_RISES);
         }
@@ -314,7 +309,7 @@ mod tests {
 
     #[test]
     fn a_busy_wire_is_full_where_probes_wait() {
-        assert!(busy(0.000_3).was_busy());
+        assert!(busy(0.000_3).is_busy());
         assert!(!busy(0.000_3).is_full(1.0), "all probes are as quick as without load");
         assert!(busy(0.001_0).is_full(1.0));
         assert!(busy(0.005_0).is_full(1.0));

@@ -57,6 +57,8 @@ pub struct Sender {
     pub wants: f64,
     /// How long an order is on its way.
     pub delay: f64,
+    /// Whether it follows orders; else it takes what the others leave.
+    pub obeys: bool,
     /// The part of each fifth of a second in which it has something to send.
     pub duty: f64,
     pending: VecDeque<(f64, Option<f64>)>,
@@ -79,6 +81,7 @@ impl Sender {
             lingers,
             wants,
             delay,
+            obeys: true,
             duty: 1.0,
             pending: VecDeque::new(),
             rate: None,
@@ -111,7 +114,8 @@ impl Sender {
         if !self.is_alive(now) || ((now + self.delay * 13.0) / 0.2).fract() >= self.duty {
             return 0.0;
         }
-        self.wants.min(self.rate.unwrap_or(fair)) * STEP_S
+        let rate = self.rate.filter(|_| self.obeys);
+        self.wants.min(rate.unwrap_or(fair)) * STEP_S
     }
 }
 
@@ -246,6 +250,10 @@ impl Sim {
         let greedy = 1.05 * rate / alive.max(1) as f64;
         let mut sent: Vec<f64> =
             self.senders.iter_mut().map(|one| one.sends(now, greedy)).collect();
+        let all: f64 = sent.iter().sum();
+        if let Some(taken) = self.senders.iter().zip(&mut sent).find(|(one, _)| !one.obeys) {
+            *taken.1 += (1.05 * rate * STEP_S - all).max(0.0);
+        }
         if self.in_step {
             let least = sent.iter().copied().fold(f64::INFINITY, f64::min);
             sent.iter_mut().for_each(|bytes| *bytes = least);
