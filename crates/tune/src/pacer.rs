@@ -13,7 +13,7 @@
 //! ```
 //!
 //! What always holds:
-//! - without messages the order is free, so bulk loses nothing;
+//! - without messages the order is free, so bulk loses nothing; so it is where orders turn out to be of no use;
 //! - with messages, bulk is ordered at least [`Settings::least`] and at most `1 - margin` of the port;
 //! - the rates of all flows add up to no more than the port's rate for bulk, but for a tenth of its node's fair share for
 //!   each that is quiet;
@@ -23,12 +23,14 @@
 //! Design note 0036 has the reasons and the argument for stability.
 
 mod fair;
+mod futile;
 mod load;
 mod strays;
 
 pub use fair::divide;
 
 use crate::wire::Wire;
+use futile::Futile;
 use load::Load;
 use std::collections::BTreeMap;
 
@@ -119,6 +121,7 @@ pub struct Port {
     load: Load,
     guard: Guard,
     trim: Trim,
+    futile: Futile,
     flows: BTreeMap<u64, Known>,
     bulk: f64,
     /// Of the last interval in a smoothed value.
@@ -146,6 +149,7 @@ impl Port {
             load: Load::new(wire),
             guard: Guard::default(),
             trim: Trim::default(),
+            futile: Futile::default(),
             flows: BTreeMap::new(),
             bulk: 0.0,
             weight: 1.0,
@@ -165,23 +169,26 @@ impl Port {
         let is_sound = seen.seconds > 0.0 && seen.seconds <= GAP_S;
         if !is_sound {
             self.load.forget();
+            // What is not seen is not there: an order that nothing renews would hold for ever.
+            self.guard.pass(if seen.seconds > GAP_S { GAP_S } else { INTERVAL_S });
             return self.order();
         }
         self.note_flows(seen);
         self.load.add(seen);
         self.guard.step(&self.load, seen.seconds);
-        if self.guard.is_up() {
+        self.futile.step(self.is_in_vain(), seen.seconds);
+        if self.is_guarded() {
             let untrimmed = self.rate_for_bulk_untrimmed();
-            self.trim.step(&mut self.load, untrimmed, seen.seconds);
+            self.trim.step(&self.load, untrimmed, seen.seconds);
         } else {
             self.trim = Trim::default();
         }
         self.order()
     }
 
-    /// Whether messages are about, so that bulk is paced.
+    /// Whether messages are about, so that bulk is paced, and senders obey.
     pub fn is_guarded(&self) -> bool {
-        self.guard.is_up()
+        self.guard.is_up() && !self.futile.is_free()
     }
 
     /// Whether the port carries more than the known connections explain: they should be listed.
@@ -234,13 +241,20 @@ impl Port {
     }
 
     fn order(&mut self) -> Order {
-        if !self.guard.is_up() {
+        if !self.is_guarded() {
             self.bulk = self.rate();
             self.flows.values_mut().for_each(|flow| flow.allowed = None);
             return Order::Free;
         }
         self.bulk = (self.rate_for_bulk_untrimmed() - self.trim.bytes).max(self.least());
         Order::Paced(self.shares())
+    }
+
+    /// Whether some take much more than they may, and the port is full although bulk was cut.
+    fn is_in_vain(&self) -> bool {
+        let is_cut = self.is_guarded() && self.bulk <= CUT * self.rate_for_bulk_untrimmed();
+        let beyond: f64 = self.flows.values().map(Known::beyond).sum();
+        is_cut && beyond >= DISOBEYED * self.rate() && self.load.carried() >= FULL
     }
 
     fn note_flows(&mut self, seen: &Interval<'_>) {
@@ -298,6 +312,11 @@ impl Known {
         }
     }
 
+    /// What it takes beside what it may; an order takes a while to be followed.
+    fn beyond(&self) -> f64 {
+        self.allowed.map_or(0.0, |allowed| (self.used - OBEYED * allowed).max(0.0))
+    }
+
     /// What it would send if it could: without limit where it uses what it has, else half as much again as it uses.
     fn demand(&self, start: f64) -> f64 {
         let has_paused = self.allowed.is_some_and(|allowed| self.used < PAUSED * allowed);
@@ -330,18 +349,22 @@ impl Guard {
     fn step(&mut self, load: &Load, seconds: f64) {
         match &mut self.quiet {
             Some(quiet) if load.has_some() => *quiet = 0.0,
-            Some(quiet) => {
-                *quiet += seconds;
-                if *quiet >= self.hold {
-                    (self.quiet, self.down) = (None, 0.0);
-                }
-            }
+            Some(_) => self.pass(seconds),
             None => {
                 self.down += seconds;
                 if load.has_come() {
                     self.raise();
                 }
             }
+        }
+    }
+
+    /// Time in which no messages were seen.
+    fn pass(&mut self, seconds: f64) {
+        let Some(quiet) = &mut self.quiet else { return self.down += seconds };
+        *quiet += seconds;
+        if *quiet >= self.hold {
+            (self.quiet, self.down) = (None, 0.0);
         }
     }
 
@@ -362,41 +385,13 @@ struct Trim {
     since: f64,
     /// Seconds for which bulk still makes way for the queue that it left when it was free.
     drains: Option<f64>,
-    slow: Slow,
-}
-
-/// Probes that are slow although the wire is not busy all the time: bulk is cut for their sake, too, as the wire may be narrower
-/// than it is said to be. Where cuts do not help there is no queue of ours: the one who answers has become slow.
-#[derive(Clone, Debug, Default)]
-struct Slow {
-    /// The shortest probe at the last cut, in seconds.
-    shortest: f64,
-    /// Cuts in a row that did not make it shorter.
-    in_vain: u32,
-}
-
-impl Slow {
-    /// Whether a cut is worth trying.
-    fn is_worth(&mut self, load: &mut Load) -> bool {
-        let Some(shortest) = load.slow_without_load() else {
-            *self = Slow::default();
-            return true;
-        };
-        let is_better = self.shortest == 0.0 || shortest < self.shortest - load.frame_s();
-        self.in_vain = if is_better { 0 } else { self.in_vain + 1 };
-        self.shortest = shortest;
-        if self.in_vain < IN_VAIN_MAX {
-            return true;
-        }
-        load.learn(shortest);
-        *self = Slow::default();
-        false
-    }
+    /// Half of it is given back in this many seconds.
+    half_s: f64,
 }
 
 impl Trim {
     /// Cuts bulk where the port is full, then waits for the effect to be seen; afterwards gives back by halves.
-    fn step(&mut self, load: &mut Load, untrimmed: f64, seconds: f64) {
+    fn step(&mut self, load: &Load, untrimmed: f64, seconds: f64) {
         if self.drain(load, seconds) {
             self.bytes = untrimmed * (1.0 - KEPT);
             return;
@@ -405,23 +400,27 @@ impl Trim {
         if self.since < SETTLE_S && self.bytes > 0.0 {
             return;
         }
-        let is_full = load.is_full(self.since);
-        if !is_full {
-            self.slow = Slow::default();
-        }
-        if is_full && self.slow.is_worth(load) {
-            let bulk = (untrimmed - self.bytes).max(0.0);
-            self.bytes = untrimmed - bulk * KEPT;
-            self.since = 0.0;
+        let bulk = (untrimmed - self.bytes).max(0.0);
+        if load.is_full(self.since) {
+            self.cut(untrimmed - bulk * KEPT, GIVE_BACK_S);
+        } else if load.has_standing_queue(self.since) && load.lacks(bulk) {
+            // A narrow wire carries less than is ordered, and fills again as soon as that is.
+            let half_s = if load.is_narrow() { GIVE_BACK_NARROW_S } else { GIVE_BACK_S };
+            self.cut(untrimmed - bulk.min(load.bulk()) * KEPT, half_s);
         } else {
-            self.bytes *= 0.5_f64.powf(seconds / GIVE_BACK_S);
+            self.bytes *= 0.5_f64.powf(seconds / self.half_s.max(GIVE_BACK_S));
         }
         self.bytes = self.bytes.clamp(0.0, untrimmed);
     }
 
+    fn cut(&mut self, bytes: f64, half_s: f64) {
+        (self.bytes, self.half_s, self.since) = (bytes, half_s, 0.0);
+    }
+
     /// The first messages find the queue of bulk that was free. Whether it still drains.
     fn drain(&mut self, load: &Load, seconds: f64) -> bool {
-        let begins = || if load.is_full(f64::INFINITY) { DRAINS_S } else { 0.0 };
+        let is_full = || load.is_full(f64::INFINITY) || load.has_standing_queue(f64::INFINITY);
+        let begins = || if is_full() { DRAINS_S } else { 0.0 };
         let left = self.drains.map_or_else(begins, |left| (left - seconds).max(0.0));
         let ends = self.drains.is_some_and(|before| before > 0.0 && left == 0.0);
         self.drains = Some(left);
@@ -446,6 +445,12 @@ const BEGUN: f64 = 0.5;
 const HEADROOM: f64 = 1.5;
 /// What a quiet flow may begin with, as a part of its node's fair share.
 const START: f64 = 0.1;
+/// One that uses no more than this multiple of what it is allowed obeys.
+const OBEYED: f64 = 1.25;
+/// The part of the port that is taken against orders where these are in vain, what the port carries then, and what a cut has left.
+const DISOBEYED: f64 = 0.05;
+const FULL: f64 = 0.97;
+const CUT: f64 = 0.95;
 /// How long the guard stays up without messages.
 const HOLD_S: f64 = 0.050;
 /// The longest that becomes where messages come and go.
@@ -454,15 +459,14 @@ const HOLD_MAX_S: f64 = 1.0;
 const RHYTHM_S: f64 = 1.0;
 /// How long the effect of a cut may take to be seen.
 const SETTLE_S: f64 = 0.060;
-/// So many cuts may be in vain before a slow probe is called slow by itself: a wire of a quarter of the rate that it is said to
-/// have is still found out.
-const IN_VAIN_MAX: u32 = 4;
 /// The part of bulk that a cut leaves.
 const KEPT: f64 = 0.7;
 /// How long the first cut lasts: of a queue of 64 KiB at 100 Mbit/s more than twice the time that it takes.
 const DRAINS_S: f64 = 0.040;
 /// In this time half of a cut is given back.
 const GIVE_BACK_S: f64 = 0.030;
+/// The same where the wire was never seen to carry what it is said to.
+const GIVE_BACK_NARROW_S: f64 = 0.300;
 
 #[cfg(test)]
 mod tests;

@@ -16,6 +16,10 @@ pub struct Load {
     last: VecDeque<Sample>,
     floor: Option<f64>,
     probe: Option<f64>,
+    /// The most that the wire was seen to carry, as a part of what it is said to.
+    most: f64,
+    /// For how long it has carried less than that, in seconds: there is no queue at a port that has room.
+    below: f64,
 }
 
 /// One interval.
@@ -34,7 +38,15 @@ struct Sample {
 impl Load {
     pub fn new(wire: Wire) -> Load {
         let strays = Strays::default();
-        Load { wire, strays, last: VecDeque::new(), floor: None, probe: None }
+        Load {
+            wire,
+            strays,
+            last: VecDeque::new(),
+            floor: None,
+            probe: None,
+            most: 0.0,
+            below: 0.0,
+        }
     }
 
     pub fn forget(&mut self) {
@@ -61,6 +73,7 @@ impl Load {
         while self.seconds() - self.last[0].seconds > LONG_S {
             self.last.pop_front();
         }
+        self.note_carried(seen.seconds);
     }
 
     /// Whether more went through than is explained.
@@ -100,26 +113,46 @@ impl Load {
     }
 
     /// Whether there is a queue at the port that does not drain, by what was seen in the last `since` seconds: the wire was
-    /// busy all the time and no majority of probes got through at once, or not even the fastest of some did.
+    /// busy all the time and no majority of probes got through at once.
     pub fn is_full(&self, since: f64) -> bool {
-        let window = FULL_S.min(since);
-        let is_full = || self.was_busy() && !self.is_quick();
-        window >= FULL_S * 0.9 && (is_full() || self.has_standing_queue())
+        is_long(since) && self.is_busy() && !self.is_quick()
     }
 
-    /// The shortest of the newest probes, where they are what speaks of a queue, and the wire's load does not.
-    pub fn slow_without_load(&self) -> Option<f64> {
-        let probes = self.newest(SHORT_S).filter_map(|sample| sample.probe);
-        probes.reduce(f64::min).filter(|_| !self.was_busy())
+    /// The same by probes alone, of which not even the fastest got through at once: the wire may be narrower than it is said to
+    /// be. A port with a queue sends all the time, so one that carries less than it was seen to has none, whatever the node
+    /// says that answers.
+    pub fn has_standing_queue(&self, since: f64) -> bool {
+        is_long(since) && self.below == 0.0 && self.are_slow()
     }
 
-    /// What a probe takes without a queue has changed.
-    pub fn learn(&mut self, floor: f64) {
-        self.floor = Some(floor);
+    /// What the wire carries now, as a part of what it is said to; nothing where that cannot be told yet.
+    pub fn carried(&self) -> f64 {
+        let (seconds, busy) = self.over(FULL_S, |sample| sample.busy * sample.seconds);
+        if seconds >= FULL_S * 0.75 { busy / seconds } else { 0.0 }
+    }
+
+    /// Whether the wire carries less than messages and what bulk may send: only then can there be a queue that stays.
+    pub fn lacks(&self, bulk: f64) -> bool {
+        self.carried() * self.rate() < ALL * (bulk + self.messages())
+    }
+
+    /// Whether the wire was never seen to carry what it is said to.
+    pub fn is_narrow(&self) -> bool {
+        self.most < BUSY_EACH
+    }
+
+    /// What bulk takes, in bytes on the wire in a second: all that is not messages.
+    pub fn bulk(&self) -> f64 {
+        (self.carried() * self.rate() - self.messages()).max(0.0)
+    }
+
+    /// Whether not even the fastest of the newest probes got through at once.
+    fn are_slow(&self) -> bool {
+        self.quick_probes(QUEUE_FRAMES).is_some_and(|(quick, _)| quick == 0)
     }
 
     /// What a full frame takes on the wire, in seconds.
-    pub fn frame_s(&self) -> f64 {
+    fn frame_s(&self) -> f64 {
         (self.wire.mtu + self.wire.overhead_bytes) as f64 / self.rate()
     }
 
@@ -128,19 +161,32 @@ impl Load {
         self.floor.zip(self.probe)
     }
 
-    fn was_busy(&self) -> bool {
+    /// Whether the wire is busy all the time.
+    fn is_busy(&self) -> bool {
         let (seconds, busy) = self.over(FULL_S, |sample| sample.busy * sample.seconds);
         let is_always = self.newest(FULL_S).all(|sample| sample.busy >= BUSY_EACH);
-        seconds >= FULL_S * 0.9 && is_always && busy / seconds >= BUSY_MEAN
-    }
-
-    fn has_standing_queue(&self) -> bool {
-        self.quick_probes(QUEUE_FRAMES).is_some_and(|(quick, _)| quick == 0)
+        seconds >= FULL_S * 0.75 && is_always && busy / seconds >= BUSY_MEAN
     }
 
     /// A wire that is busy without a queue is one that is used well.
     fn is_quick(&self) -> bool {
         self.quick_probes(QUICK_FRAMES).is_some_and(|(quick, all)| 2 * quick > all)
+    }
+
+    fn note_carried(&mut self, seconds: f64) {
+        let carried = self.carried();
+        self.most = self.most.max(carried.min(1.0));
+        let has_room = carried < AT_MOST * self.most || carried < NARROW;
+        self.below = if has_room { self.below + seconds } else { 0.0 };
+        if self.below >= ROOM_S && self.are_slow() {
+            self.learn_floor();
+        }
+    }
+
+    /// The node that answers has become slow.
+    fn learn_floor(&mut self) {
+        let probes = self.newest(SHORT_S).filter_map(|sample| sample.probe);
+        self.floor = probes.reduce(f64::min).or(self.floor);
     }
 
     /// How many of the newest probes have waited for fewer frames, and of how many; none where they are too few to tell.
@@ -151,13 +197,15 @@ impl Load {
         (probes.len() >= PROBES_MIN).then_some((quick, probes.len()))
     }
 
-    /// The floor is learned while the port has room: a probe that waits behind bulk says nothing about it.
+    /// The floor rises while the port has room: a probe that waits behind bulk says nothing about it. It falls at any time.
     fn note_probe(&mut self, probe: Option<f64>, busy: f64) {
         self.probe = probe.or(self.probe);
-        if let Some(probe) = probe
-            && busy < ROOM
-        {
-            self.floor = Some(self.floor.map_or(probe, |floor| probe.min(floor * FLOOR_RISES)));
+        let Some(probe) = probe else { return };
+        let floor = self.floor.unwrap_or(f64::INFINITY);
+        if probe < floor && (busy < ROOM || self.floor.is_some()) {
+            self.floor = Some(probe);
+        } else if busy < ROOM {
+            self.floor = Some(floor * FLOOR_RISES);
         }
     }
 
@@ -184,6 +232,10 @@ impl Load {
         let add = |(seconds, sum), sample: &Sample| (seconds + sample.seconds, sum + of(sample));
         self.newest(window).fold((0.0, 0.0), add)
     }
+}
+
+fn is_long(window: f64) -> bool {
+    window >= FULL_S * 0.9
 }
 
 fn sum(all: impl Iterator<Item = Carried>) -> Carried {
@@ -220,6 +272,14 @@ const QUICK_FRAMES: f64 = 3.0;
 const NOISE_S: f64 = 0.000_3;
 /// A port that is busy for less than this has room.
 const ROOM: f64 = 0.8;
+/// A wire carries what it can while it carries this part of the most that it was seen to.
+const AT_MOST: f64 = 0.96;
+/// It carries all that is sent where that is no more than this part short.
+const ALL: f64 = 0.97;
+/// A wire of less than half of what it is said to carry is not looked for: it is as likely that nobody sends more.
+const NARROW: f64 = 0.45;
+/// After this long below it, no probe of the newest can have met a queue.
+const ROOM_S: f64 = 0.1;
 /// By what the floor rises with every probe, so that a longer path becomes the floor in time: by a tenth in 1000 probes.
 const FLOOR_RISES: f64 = 1.000_1;
 
@@ -249,7 +309,7 @@ mod tests {
 
     #[test]
     fn a_busy_wire_is_full_where_probes_wait() {
-        assert!(busy(0.000_3).was_busy());
+        assert!(busy(0.000_3).is_busy());
         assert!(!busy(0.000_3).is_full(1.0), "all probes are as quick as without load");
         assert!(busy(0.001_0).is_full(1.0));
         assert!(busy(0.005_0).is_full(1.0));

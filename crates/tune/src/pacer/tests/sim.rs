@@ -57,10 +57,14 @@ pub struct Sender {
     pub wants: f64,
     /// How long an order is on its way.
     pub delay: f64,
+    /// Whether it follows orders; else it takes what the others leave.
+    pub obeys: bool,
     /// The part of each fifth of a second in which it has something to send.
     pub duty: f64,
     pending: VecDeque<(f64, Option<f64>)>,
     rate: Option<f64>,
+    /// In the port's queue: when it is through, and bytes.
+    queued: VecDeque<(f64, f64)>,
     /// On the wire since the last tick, and in all.
     recent: f64,
     /// What it has carried, by tick: time, bytes, fair share in bytes.
@@ -77,9 +81,11 @@ impl Sender {
             lingers,
             wants,
             delay,
+            obeys: true,
             duty: 1.0,
             pending: VecDeque::new(),
             rate: None,
+            queued: VecDeque::new(),
             recent: 0.0,
             history,
         }
@@ -87,6 +93,13 @@ impl Sender {
 
     pub fn is_alive(&self, now: f64) -> bool {
         self.from <= now && now < self.to
+    }
+
+    /// Counts what is through the queue.
+    fn arrive(&mut self, now: f64) {
+        while self.queued.front().is_some_and(|(at, _)| *at <= now) {
+            self.recent += self.queued.pop_front().map_or(0.0, |(_, bytes)| bytes);
+        }
     }
 
     fn is_known(&self, now: f64) -> bool {
@@ -101,7 +114,37 @@ impl Sender {
         if !self.is_alive(now) || ((now + self.delay * 13.0) / 0.2).fract() >= self.duty {
             return 0.0;
         }
-        self.wants.min(self.rate.unwrap_or(fair)) * STEP_S
+        let rate = self.rate.filter(|_| self.obeys);
+        self.wants.min(rate.unwrap_or(fair)) * STEP_S
+    }
+}
+
+/// By what the node that is probed answers later than it could.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Lie {
+    None,
+    /// Always.
+    Slow(f64),
+    /// In every other period of this length, in seconds, and by ever more.
+    Waver {
+        every_s: f64,
+        by_s: f64,
+    },
+    /// Where the port carries more than this part of its rate, as if it were narrower than it is.
+    Narrow {
+        above: f64,
+        by_s: f64,
+    },
+}
+
+impl Lie {
+    fn adds(self, now: f64, carried: f64) -> f64 {
+        match self {
+            Lie::Slow(by_s) => by_s,
+            Lie::Waver { every_s, by_s } if (now / every_s) % 2.0 < 1.0 => by_s * (1.0 + now),
+            Lie::Narrow { above, by_s } if carried > above => by_s,
+            _ => 0.0,
+        }
     }
 }
 
@@ -109,6 +152,12 @@ impl Sender {
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
     pub at: f64,
+    /// How long the interval was, in seconds.
+    pub seconds: f64,
+    /// What messages leave for bulk, as a part of the port.
+    pub left: f64,
+    /// What senders want, as a part of the port.
+    pub wanted: f64,
     /// What bulk was ordered, as a part of the port; one where it is free.
     pub ordered: f64,
     pub is_paced: bool,
@@ -124,6 +173,7 @@ pub struct Sim {
     pub is_stray: bool,
     /// What the node that is probed takes to answer.
     pub answers_s: f64,
+    pub lie: Lie,
     /// What the wire carries of what it is said to.
     pub narrowed: f64,
     /// All send as fast as the slowest: they are parts of the same files.
@@ -164,6 +214,7 @@ impl Sim {
             is_stray: false,
             in_step: false,
             answers_s: 0.000_1,
+            lie: Lie::None,
             narrowed: 1.0,
             seen: Vec::new(),
             trips: Vec::new(),
@@ -199,6 +250,10 @@ impl Sim {
         let greedy = 1.05 * rate / alive.max(1) as f64;
         let mut sent: Vec<f64> =
             self.senders.iter_mut().map(|one| one.sends(now, greedy)).collect();
+        let all: f64 = sent.iter().sum();
+        if let Some(taken) = self.senders.iter().zip(&mut sent).find(|(one, _)| !one.obeys) {
+            *taken.1 += (1.05 * rate * STEP_S - all).max(0.0);
+        }
         if self.in_step {
             let least = sent.iter().copied().fold(f64::INFINITY, f64::min);
             sent.iter_mut().for_each(|bytes| *bytes = least);
@@ -208,11 +263,16 @@ impl Sim {
         let room = self.queue_max + rate * STEP_S - self.queue;
         let kept =
             if bulk + message > room { ((room - message) / bulk).clamp(0.0, 1.0) } else { 1.0 };
-        for (sender, bytes) in self.senders.iter_mut().zip(sent) {
-            sender.recent += bytes * kept;
-        }
         self.queue = (self.queue + bulk * kept + message - rate * STEP_S).max(0.0);
         self.now += STEP_S;
+        let through = self.now + self.queue / rate;
+        for (sender, bytes) in self.senders.iter_mut().zip(sent) {
+            if bytes > 0.0 {
+                sender.queued.push_back((through, bytes * kept));
+            }
+            // A step's end is not an exact number.
+            sender.arrive(self.now + STEP_S / 2.0);
+        }
         self.finish_message(message);
         while self.coming.front().is_some_and(|(at, _)| *at <= self.now) {
             if let Some((_, one)) = self.coming.pop_front() {
@@ -298,12 +358,17 @@ impl Sim {
         let interval = Interval { seconds, carried, between: 0.0, flows, messages, rest, probe_s };
         let order = self.port.observe(&interval);
         self.obey(&order);
+        let alive = self.senders.iter().filter(|sender| sender.is_alive(now));
         self.seen.push(Seen {
             at: now,
+            seconds,
+            wanted: alive.map(|sender| sender.wants).sum::<f64>() / self.rate(),
+            left: self.port.rate_for_bulk_untrimmed() / self.port.rate(),
             ordered: self.port.bulk() / self.rate(),
             is_paced: self.port.is_guarded(),
         });
-        self.probe = Some(self.answers_s + self.queue / self.rate());
+        let late = self.lie.adds(now, self.port.load.on_wire(carried) / seconds / self.rate());
+        self.probe = Some(self.answers_s + late + self.queue / self.rate());
         self.tick_last = now;
         self.tick_next = now + INTERVAL_S * self.chance.between(0.9, 1.3);
     }
