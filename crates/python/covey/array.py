@@ -46,6 +46,7 @@ class Array:
             raise ValueError(f"order is C or F, not {order!r}")
         if offset < 0:
             raise ValueError(f"an array cannot begin at byte {offset}")
+        self._fs = fs
         self.path: str = fs._strip_protocol(path)
         if shape is None:
             if mode == "w+":
@@ -110,6 +111,12 @@ class Array:
 
     def __repr__(self) -> str:
         return f"covey.Array({self.path!r}, shape={self.shape}, dtype={self.dtype.name!r})"
+
+    def __reduce__(self) -> Any:
+        # In another process it is opened, not made anew.
+        mode = "r" if self.mode == "r" else "r+"
+        fields = (self._fs, self.path, self.shape, self.dtype, mode, self.offset, self.order)
+        return Array, fields
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if copy is False:

@@ -1,7 +1,10 @@
 """Numpy arrays in files: the same parts as numpy's, and how many requests they take."""
 
+import concurrent.futures
 import itertools
+import multiprocessing
 import operator
+import pickle
 
 import numpy as np
 import pytest
@@ -212,3 +215,22 @@ def test_a_new_array_is_zeros_and_sparse_parts_stay_so(fs, place):
     assert array[1 << 19].sum() == 10
     assert not array[:10].any()
     assert array[:: 1 << 15, 512].sum() == 5
+
+
+def columns_sum(array, column):
+    return float(array[:, column].sum())
+
+
+def test_an_array_goes_to_other_processes_and_is_not_made_anew_there(fs, place):
+    made = fs.array(f"{place}/m", shape=(100, 4), dtype="f4", mode="w+", offset=16, order="F")
+    made[:] = np.arange(400).reshape(100, 4)
+    back = pickle.loads(pickle.dumps(made))
+    assert (back.shape, back.dtype, back.offset, back.order) == (made.shape, made.dtype, 16, "F")
+    back[0, 0] = 7
+    assert made[0, 0] == 7
+    with concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        sums = list(pool.map(columns_sum, [made] * 4, range(4)))
+    assert sums == [float(made[:, n].sum()) for n in range(4)]
+    reading = pickle.loads(pickle.dumps(fs.array(f"{place}/m", shape=(100, 4), dtype="f4", offset=16)))
+    with pytest.raises(ValueError, match="reading only"):
+        reading[0, 0] = 1
