@@ -11,7 +11,7 @@
 //! - a machine that is full, or whose peer does not take its output, is given no more input;
 //! - a payload that has a place in its user's memory (`Machine::landing`) is received there;
 //! - a payload that is to be put into a file (`Machine::deposit`) goes there whole, or is read like others;
-//! - an observer hears of everything that was read from a socket, before the machine does;
+//! - an observer hears of everything that was read from a socket, once its message is whole;
 //! - what a file lends is sent or copied before the machine is called again;
 //! - the future is `Send` when machine and stream are, and allocates nothing per message itself.
 
@@ -63,6 +63,18 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin {
         read_into_place(self, context, landing)
     }
 
+    /// Has the task woken only once so many bytes are there, which are sure to come; whether this stream can do that. Its peer
+    /// may be too slow for it, which is why only streams within this machine should.
+    fn wake_at(&mut self, bytes: usize) -> bool {
+        let _ = bytes;
+        false
+    }
+
+    /// How many bytes are there that were not received, where the stream can wait for more than one.
+    fn bytes_there(&self) -> usize {
+        0
+    }
+
     /// Takes the next `range.length` bytes off the stream and puts them into the file, if all of them are
     /// there. Most streams cannot.
     fn receive(&mut self, range: &FileRange) -> io::Result<Received> {
@@ -73,7 +85,8 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin {
 
 /// Is told what comes through a connection.
 pub trait Observer<S> {
-    /// The peer has asked something: `bytes` were read, while an answer was owed to it or not.
+    /// The peer has asked something: `bytes` were read for it, in one part or several, while an answer to something before it
+    /// was owed or not.
     fn heard(&mut self, stream: &S, bytes: usize, owed: bool);
 }
 
@@ -175,7 +188,12 @@ pub async fn run_until<M: Machine, S: Stream>(
         }
         // A machine that is done takes nothing more, so the turns have ended.
         let is_done = is_done(&link.machine) && link.output.is_empty();
-        if is_done { Poll::Ready(Ok(true)) } else { Poll::Pending }
+        if !is_done {
+            return Poll::Pending;
+        }
+        // Whoever goes on with the stream waits for another message.
+        link.wake_at(1);
+        Poll::Ready(Ok(true))
     });
     match done.await {
         Ok(true) => Ok(Some((link.machine, link.stream, link.input))),
@@ -188,13 +206,17 @@ struct Link<M, S, O> {
     machine: M,
     stream: S,
     observer: O,
-    /// Whether something was read and nothing written since.
+    /// Whether the machine was given a whole message and nothing was written since.
     owes: bool,
+    /// Bytes of a message whose rest is to come.
+    unheard_bytes: usize,
     input: BytesMut,
     /// Where the rest of the message goes whose header is the input.
     landing: Option<Landing>,
     output: Segments,
     alarm: Alarm,
+    /// The task is woken when so many bytes have come; none where the stream cannot wait for more than one.
+    wakes_at: Option<usize>,
     /// The largest message met since the input buffer was last made: what to make the next one for.
     expected_bytes: usize,
     can_write: bool,
@@ -218,10 +240,12 @@ impl<M: Machine, S: Stream, O: Observer<S>> Link<M, S, O> {
             stream,
             observer,
             owes: false,
+            unheard_bytes: 0,
             input: BytesMut::new(),
             landing: None,
             output: Segments::new(),
             alarm: Alarm::default(),
+            wakes_at: Some(1),
             expected_bytes: 0,
             can_write: true,
         }
@@ -279,13 +303,17 @@ impl<M: Machine, S: Stream, O: Observer<S>> Link<M, S, O> {
         }
         let Some(limit) = self.limit()? else { return Ok(Turn::Moved) };
         let received = self.stream.poll_receive(context, &mut self.input, limit);
-        let Poll::Ready(received) = received else { return Ok(Turn::Still) };
+        let Poll::Ready(received) = received else {
+            self.wait_for_enough();
+            return Ok(Turn::Still);
+        };
         match received.map_err(|error| self.broken("read", error))? {
             Arrived::Bytes(0) => return Ok(Turn::Closed),
             Arrived::Bytes(count) => {
                 self.note_large(count);
-                self.heard(count);
+                let held = self.input.len();
                 self.machine.handle_input(task::now(), &mut self.input)?;
+                self.heard(count, self.input.len() < held);
             }
             Arrived::Placed(bytes) => {
                 self.machine.handle_placed(task::now(), &mut self.input, bytes)?;
@@ -300,14 +328,16 @@ impl<M: Machine, S: Stream, O: Observer<S>> Link<M, S, O> {
             Poll::Ready(received) => received.map_err(|error| self.broken("read", error))?,
             Poll::Pending => {
                 self.landing = Some(landing);
+                self.wait_for_enough();
                 return Ok(Turn::Still);
             }
         };
         if received == 0 {
             return Ok(Turn::Closed);
         }
-        self.heard(received);
-        if landing.wanted() == 0 {
+        let is_whole = landing.wanted() == 0;
+        self.heard(received, is_whole);
+        if is_whole {
             self.machine.landed(task::now(), &mut self.input, landing)?;
         } else {
             self.landing = Some(landing);
@@ -317,12 +347,33 @@ impl<M: Machine, S: Stream, O: Observer<S>> Link<M, S, O> {
         Ok(Turn::Moved)
     }
 
-    /// Tells the observer of what was read. Through shared memory nobody is woken, and nothing is won by
-    /// moving to the peer's CPU.
-    fn heard(&mut self, bytes: usize) {
-        if !self.stream.places() {
+    /// Nothing has come. Of a large message the rest is waited for in large parts: each wake-up costs the peer more than a
+    /// segment's copy, where both are on the CPUs of a virtual machine.
+    fn wait_for_enough(&mut self) {
+        let wanted = match &self.landing {
+            Some(landing) => landing.wanted(),
+            None if self.input.is_empty() => 0,
+            None => self.machine.bytes_wanted(&self.input),
+        };
+        self.wake_at(if wanted < PART_BYTES_MIN { 1 } else { wanted.min(PART_BYTES_MAX) });
+    }
+
+    fn wake_at(&mut self, bytes: usize) {
+        if self.wakes_at.is_some_and(|before| before != bytes) {
+            self.wakes_at = self.stream.wake_at(bytes).then_some(bytes);
+        }
+    }
+
+    /// Tells the observer of what was read, once a message has ended with it: many peers send a header and its data apart,
+    /// and still wait for each answer. Through shared memory nobody is woken, and nothing is won by moving to the peer's CPU.
+    fn heard(&mut self, bytes: usize, is_whole: bool) {
+        if self.stream.places() {
+            return;
+        }
+        self.unheard_bytes += bytes;
+        if is_whole {
             let owed = std::mem::replace(&mut self.owes, true);
-            self.observer.heard(&self.stream, bytes, owed);
+            self.observer.heard(&self.stream, std::mem::take(&mut self.unheard_bytes), owed);
         }
     }
 
@@ -338,7 +389,7 @@ impl<M: Machine, S: Stream, O: Observer<S>> Link<M, S, O> {
                 let received = self.stream.receive(&range);
                 match received.map_err(|error| self.broken("read", error))? {
                     Received::Taken(written) => {
-                        self.heard(range.length);
+                        self.heard(range.length, true);
                         self.machine.deposited(&mut self.input, written);
                         return Ok(None);
                     }
@@ -377,6 +428,11 @@ impl<M: Machine, S: Stream, O: Observer<S>> Link<M, S, O> {
     fn ring(&mut self, context: &mut Context<'_>) -> Result<bool, Blame> {
         let Some(deadline) = self.machine.poll_deadline() else { return Ok(false) };
         if self.alarm.poll(deadline, context).is_pending() {
+            return Ok(false);
+        }
+        if self.wakes_at.is_some_and(|bytes| bytes > 1) && self.stream.bytes_there() > 0 {
+            // Part of a part: it may be all that a slow peer has sent, and is a sign of life.
+            self.wake_at(1);
             return Ok(false);
         }
         self.machine.handle_timeout(task::now())?;
@@ -472,6 +528,10 @@ impl<M: Machine, S: Stream, O: Observer<S>> Link<M, S, O> {
 
 /// What is read at once when messages are small.
 const READ_BYTES: usize = 64 << 10;
+/// Parts of a message that are waited for whole: less is received as it comes.
+const PART_BYTES_MIN: usize = 64 << 10;
+/// More is received in several parts, while the peer sends the next.
+const PART_BYTES_MAX: usize = 128 << 10;
 /// A buffer with less room than this is replaced, so that reads do not become tiny.
 const SPARE_BYTES_MIN: usize = 16 << 10;
 /// How much output is held for a peer that does not take it, before input is refused.

@@ -6,28 +6,13 @@ use std::sync::Arc;
 
 /// With the nodes' sockets and stores in `dir`.
 pub(super) fn config(dir: &Path) -> Arc<Config> {
-    let text = FILE.replace("DIR", &dir.display().to_string());
+    let nodes = [("meta", "\"meta\", \"data\""), ("gw1", "\"launch\""), ("gw2", "\"launch\"")];
+    let nodes = nodes.map(|(name, roles)| {
+        let place = dir.join(name);
+        let place = place.display();
+        format!("[[node]]\nname = \"{name}\"\nroles = [{roles}]\nlisten = [\"unix!{place}\"]\nstore = \"{place}.d\"\n")
+    });
+    let text =
+        format!("version = 1\n[cluster]\nname = \"c\"\nid = \"{:032}\"\n{}", 0, nodes.concat());
     Arc::new(parse(&text, Path::new("test")).unwrap())
 }
-
-const FILE: &str = r#"
-version = 1
-[cluster]
-name = "c"
-id = "00000000000000000000000000000000"
-[[node]]
-name = "meta"
-roles = ["meta", "data"]
-listen = ["unix!DIR/meta"]
-store = "DIR/meta.d"
-[[node]]
-name = "gw1"
-roles = ["launch"]
-listen = ["unix!DIR/gw1"]
-store = "DIR/gw1.d"
-[[node]]
-name = "gw2"
-roles = ["launch"]
-listen = ["unix!DIR/gw2"]
-store = "DIR/gw2.d"
-"#;

@@ -30,7 +30,11 @@ struct Rig {
 
 impl Rig {
     fn new(write_cache: bool) -> Rig {
-        let disk = SimDisk::new(DiskProfile::default(), Rng::new(1));
+        Rig::seeded(write_cache, 1)
+    }
+
+    fn seeded(write_cache: bool, seed: u64) -> Rig {
+        let disk = SimDisk::new(DiskProfile::default(), Rng::new(seed));
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let path = Path::new("/d/disk");
@@ -148,4 +152,70 @@ fn verify_compares_with_what_the_file_has() {
     assert_eq!(rig.run(&one, &VERIFY, 7), GOOD);
     assert_eq!(rig.run(&one, &VERIFY, 8), MISCOMPARE);
     assert_eq!(rig.run(&one, &VERIFY, 7), GOOD, "nothing was changed by that");
+}
+
+/// The same command for another block.
+fn at(cdb: [u8; 10], block: usize) -> [u8; 10] {
+    let mut cdb = cdb;
+    cdb[5] = block as u8;
+    cdb
+}
+
+/// What a block has for certain, and what it may have instead since then.
+#[derive(Clone, Default)]
+struct Block {
+    kept: u8,
+    later: Vec<u8>,
+}
+
+impl Block {
+    fn last(&self) -> u8 {
+        *self.later.last().unwrap_or(&self.kept)
+    }
+
+    fn keep(&mut self) {
+        *self = Block { kept: self.last(), later: Vec::new() };
+    }
+}
+
+/// Writes, syncs and losses of power in any order: what a sync, FUA or a unit without a cache has answered is there after
+/// each, whatever else is lost.
+#[test]
+fn what_was_synced_outlasts_every_loss_of_power() {
+    let mut lost = 0;
+    for seed in 0..100 {
+        let has_cache = seed % 4 > 0;
+        let (rig, mut rng) = (Rig::seeded(has_cache, seed), Rng::new(seed));
+        let one = rig.visitor(1);
+        let mut blocks = vec![Block::default(); 8];
+        for fill in 1..=60 {
+            let block = rng.index(blocks.len());
+            match rng.index(8) {
+                0 => {
+                    assert_eq!(rig.run(&one, &FLUSH, 0), GOOD);
+                    blocks.iter_mut().for_each(Block::keep);
+                }
+                1 => {
+                    rig.disk.lose_power();
+                    for (number, block) in blocks.iter_mut().enumerate() {
+                        let is = |fill: &&u8| rig.run(&one, &at(VERIFY, number), **fill) == GOOD;
+                        let found = block.later.iter().rev().chain([&block.kept]).find(is);
+                        let found = *found.unwrap_or_else(|| panic!("{seed}: block {number}"));
+                        lost += u32::from(found != block.last());
+                        *block = Block { kept: found, later: Vec::new() };
+                    }
+                }
+                kind => {
+                    let lasts = kind == 2 || !has_cache;
+                    let cdb = if kind == 2 { WRITE_FUA } else { WRITE };
+                    assert_eq!(rig.run(&one, &at(cdb, block), fill), GOOD);
+                    blocks[block].later.push(fill);
+                    if lasts {
+                        blocks[block].keep();
+                    }
+                }
+            }
+        }
+    }
+    assert!(lost > 0, "no loss of power ever took anything");
 }

@@ -304,19 +304,32 @@ fn an_observer_hears_what_is_read_and_whether_an_answer_was_owed() {
             let first = *b"\x03\0\0\0abc";
             client.write_all(&first).await.unwrap();
             receive(&mut client).await;
-            // In two parts: the second comes while the answer is owed.
+            // In two parts: that is one message, and nothing was owed when it came.
             client.write_all(&first[..5]).await.unwrap();
-            while heard.borrow().len() < 2 {
+            yield_often().await;
+            client.write_all(&first[5..]).await.unwrap();
+            receive(&mut client).await;
+            // The answer to this one is still owed when the next one comes.
+            client.write_all(b"\x01\0\0\0?").await.unwrap();
+            while heard.borrow().len() < 3 {
                 tokio::task::yield_now().await;
             }
-            client.write_all(&first[5..]).await.unwrap();
+            client.write_all(&first).await.unwrap();
+            receive(&mut client).await;
             receive(&mut client).await;
             drop(client);
         };
         let (served, ()) = tokio::join!(served, asked);
         served.unwrap();
-        assert_eq!(*heard.borrow(), [(7, false), (5, false), (2, true)]);
+        assert_eq!(*heard.borrow(), [(7, false), (7, false), (5, false), (7, true)]);
     });
+}
+
+/// Gives the other side the time to read what was sent.
+async fn yield_often() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// What a machine has left in the input is handed to it when what it said is sent, without anything more to read.
@@ -336,5 +349,84 @@ fn what_a_machine_leaves_comes_in_the_next_turn() {
             }
         };
         tokio::join!(serving, asking).0.unwrap();
+    });
+}
+
+/// Wants one long message, and notes how much of it was there when its deadline came, which others set.
+#[derive(Clone, Default)]
+struct Patient(Rc<RefCell<Waits>>);
+
+#[derive(Default)]
+struct Waits {
+    seen: usize,
+    deadline: Option<Instant>,
+    waker: Option<std::task::Waker>,
+    at_deadline: Option<usize>,
+}
+
+impl Machine for Patient {
+    fn handle_input(&mut self, _: Instant, input: &mut BytesMut) -> Result<(), Blame> {
+        self.0.borrow_mut().seen = input.len();
+        Ok(())
+    }
+
+    fn handle_timeout(&mut self, _: Instant) -> Result<(), Blame> {
+        let mut waits = self.0.borrow_mut();
+        (waits.at_deadline, waits.deadline) = (Some(waits.seen), None);
+        Ok(())
+    }
+
+    fn poll_output(&mut self, _: &mut Segments, _: usize) -> bool {
+        false
+    }
+
+    fn poll_deadline(&self) -> Option<Instant> {
+        self.0.borrow().deadline
+    }
+
+    fn poll_user(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Blame>> {
+        self.0.borrow_mut().waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+
+    fn bytes_wanted(&self, input: &[u8]) -> usize {
+        (1 << 20) - input.len()
+    }
+}
+
+/// Of a long message the task is woken for large parts only. A peer that is too slow for them is heard of all the same before
+/// anybody loses patience with it.
+#[test]
+fn what_a_slow_peer_has_sent_is_seen_before_the_deadline() {
+    use crate::os::net;
+    block_on(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client =
+            tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (server, _) = listener.accept().await.unwrap();
+        let machine = Patient::default();
+        let waits = machine.0.clone();
+        let served = run(machine, net::Stream::Tcp(server));
+        let asked = async {
+            client.write_all(&[1; 1000]).await.unwrap();
+            while waits.borrow().seen < 1000 {
+                tokio::task::yield_now().await;
+            }
+            yield_often().await;
+            client.write_all(&[2; 1000]).await.unwrap();
+            {
+                let mut waits = waits.borrow_mut();
+                waits.deadline = Some(Instant::now());
+                waits.waker.take().unwrap().wake();
+            }
+            while waits.borrow().at_deadline.is_none() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            served = served => panic!("{served:?}"),
+            () = asked => {}
+        }
+        assert_eq!(waits.borrow().at_deadline, Some(2000));
     });
 }
