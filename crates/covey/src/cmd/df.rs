@@ -13,8 +13,9 @@ use std::os::unix::fs::MetadataExt;
 /// Show how much space the file system has and uses
 ///
 /// The sum over all I/O servers. Other data on the same disks counts as used, and a disk that
-/// several servers share counts once. Servers that do not answer are not counted; they are named
-/// below the table. METADATA shows how full the metadata store is: at 95% it refuses new names.
+/// several servers share counts once. Servers that do not answer are not counted: they are named
+/// below the table, in JSON as `servers_missing`, and the exit code is 1 then. METADATA shows how
+/// full the metadata store is: at 95% it refuses new names.
 ///
 /// With a path on a mount of this machine the mount is asked, which needs no key; a mount does not
 /// say how full the metadata store is, nor which servers are not counted.
@@ -122,7 +123,17 @@ fn show(shown: &Shown, human_readable: bool, context: &Context) -> Result<()> {
             writeln!(out, "\n{} {is} not counted", missing.join(", "))?;
         }
         Ok(())
-    })
+    })?;
+    match &missing[..] {
+        [] => Ok(()),
+        missing => Err(not_all(missing)),
+    }
+}
+
+fn not_all(missing: &[String]) -> Error {
+    let do_not = if missing.len() == 1 { "it does not answer" } else { "they do not answer" };
+    Error::work(format!("cannot ask {} for the space: {do_not}", missing.join(", ")))
+        .hint("`covey status` shows which servers are up, and where their logs are")
 }
 
 /// Bytes that the metadata takes, and what it may grow to.

@@ -1,7 +1,8 @@
 //! `covey down`: the embedded cluster of this machine, stopped.
 
 use super::cluster::mounts::{self, Unmount};
-use super::cluster::{Cluster, Process};
+use super::cluster::{Cluster, Process, Recorded, is_short_socket_dir, records};
+use super::job_fs::trust::user;
 use super::ping::servers;
 use super::{Context, job_fs};
 use crate::error::{Error, Result};
@@ -82,7 +83,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         for name in &args.nodes {
             config.node(name)?;
         }
-        let mut files = pid_files(&cluster);
+        let mut files = pid_files(&cluster)?;
         files.retain(|(name, _)| args.nodes.contains(name));
         stop_group(&cluster, &files, &context.output).await?
     };
@@ -97,10 +98,10 @@ pub async fn take_down(cluster: &Cluster, output: &Output) -> Result<()> {
 
 /// Stops mounts and servers, under the lock; answers which servers.
 pub async fn stop_all(cluster: &Cluster, output: &Output) -> Result<Vec<String>> {
-    for (file, process) in mounts::of(cluster) {
-        stop_mount(&file, &process, output).await;
+    let mut pid_files = pid_files(cluster)?;
+    for record in mounts::of(cluster) {
+        stop_mount(&record, output).await;
     }
-    let mut pid_files = pid_files(cluster);
     // I/O servers last: the metadata server may still have objects to give back.
     let meta = cluster.config().ok().map(|config| config.meta().name.clone());
     pid_files.sort_by_key(|(name, _)| Some(name) != meta.as_ref());
@@ -113,27 +114,39 @@ pub async fn stop_all(cluster: &Cluster, output: &Output) -> Result<Vec<String>>
     Ok(stopped)
 }
 
-/// Sockets that had to go elsewhere, for their paths were too long, leave an empty directory.
+/// Sockets that had to go elsewhere, for their paths were too long, leave an empty directory. Its name says what it was for:
+/// what a configuration names may be another user's choice.
 fn remove_short_sockets(cluster: &Cluster) {
     let Ok(config) = cluster.config() else { return };
     for dir in config.nodes.iter().filter_map(|node| node.unix_socket()?.parent()) {
-        if dir != cluster.run_dir() {
+        if is_short_socket_dir(dir) {
             let _ = std::fs::remove_dir(dir);
         }
     }
 }
 
-fn pid_files(cluster: &Cluster) -> Vec<(String, Process)> {
-    let entries = std::fs::read_dir(cluster.run_dir()).into_iter().flatten().flatten();
-    let names = entries.filter_map(|entry| {
-        let name = entry.file_name().to_string_lossy().strip_suffix(".pid")?.to_string();
-        (!name.starts_with("mount-")).then_some(name)
-    });
-    let mut found: Vec<_> = names
-        .filter_map(|name| Some((name.clone(), Process::read(&cluster.pid_file(&name))?)))
-        .collect();
+/// The servers on record, by name.
+fn pid_files(cluster: &Cluster) -> Result<Vec<(String, Process)>> {
+    let all = records(&cluster.run_dir()).into_iter();
+    let mut found = Vec::new();
+    for record in all.filter(|record| !mounts::is_mounts(&record.file)) {
+        if !record.is_sound() {
+            return Err(not_sound(&record));
+        }
+        let name = record.file.file_stem().unwrap_or_default().to_string_lossy();
+        found.push((name.into_owned(), record.process));
+    }
     found.sort_by(|left, right| left.0.cmp(&right.0));
-    found
+    Ok(found)
+}
+
+fn not_sound(record: &Recorded) -> Error {
+    let (file, pid) = (record.file.display(), record.process.pid);
+    let owner = user(record.owner);
+    Error::work(format!(
+        "cannot stop the cluster: {file} belongs to {owner}, and pid {pid}, which it names, does not"
+    ))
+    .hint(format!("where that process is the server, `kill {pid}` ends it; else remove the file"))
 }
 
 async fn stop_group(
@@ -173,10 +186,10 @@ async fn stop(name: &str, process: &Process, output: &Output) -> Result<()> {
 
 /// An unmount that fails because files are open becomes lazy: a cluster that stops serves them no
 /// more.
-async fn stop_mount(file: &Path, process: &Process, output: &Output) {
+async fn stop_mount(record: &Recorded, output: &Output) {
+    let Recorded { file, process, owner } = record;
     let mountpoint = Path::new(&process.note);
-    let is_fuse = || mounts::kind_at(mountpoint).is_some_and(|kind| kind.starts_with("fuse"));
-    if is_fuse()
+    if mounts::is_fuse_of(mountpoint, *owner)
         && let Err(error) = mounts::umount(mountpoint, Unmount::IfUnused).await
     {
         output.say(format!("{}: letting go of it while in use", error.message));

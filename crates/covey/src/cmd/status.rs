@@ -259,8 +259,8 @@ fn tell_parameters(
 }
 
 fn live_mounts(cluster: &Cluster) -> Vec<String> {
-    let alive = mounts::of(cluster).into_iter().filter(|(_, process)| process.is_alive());
-    alive.map(|(_, process)| process.note).collect()
+    let all = mounts::of(cluster).into_iter().map(|record| record.process);
+    all.filter(|process| process.is_alive()).map(|process| process.note).collect()
 }
 
 fn write(

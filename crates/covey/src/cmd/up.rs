@@ -5,6 +5,7 @@ use super::job_fs::{self, args::Shared};
 use super::{Context, mount};
 use crate::config::{Config, Node, Role, parse_strip};
 use crate::error::{Cannot, Error, Kind, Result};
+use covey_cluster::reach::StoreWord;
 use covey_lab::enter;
 use covey_lab::state::Lab;
 use covey_stripe::client::REDIAL_MAX;
@@ -16,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// How long a server may take until it answers.
 const START_WAIT: Duration = Duration::from_secs(20);
+/// How long the metadata server may take to meet all I/O servers.
+const MEET_WAIT: Duration = Duration::from_secs(2);
 
 /// Start a cluster on this machine
 ///
@@ -96,6 +99,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         None => Cluster::named_by(context)?,
     };
     let cluster = Cluster::at(dir.as_deref())?;
+    cluster.must_not_be_anothers()?;
     cluster.make_dirs()?;
     let lock = cluster.lock(&context.output).await?;
     let shape = Shape { io_servers: args.io_servers, tcp: args.tcp, strip_bytes: args.strip };
@@ -189,6 +193,9 @@ async fn start(cluster: &Cluster, config: &Config) -> Result<Vec<String>> {
             stop_again(cluster, node, daemon).await;
         }
     }
+    if result.is_ok() && !daemons.is_empty() {
+        until_met(config).await;
+    }
     if result.is_ok() && !daemons.is_empty() && has_mounts(cluster) {
         // What was down is up when the mounts have seen it, too.
         tokio::time::sleep(2 * REDIAL_MAX).await;
@@ -196,8 +203,23 @@ async fn start(cluster: &Cluster, config: &Config) -> Result<Vec<String>> {
     result.map(|()| daemons.iter().map(|(node, _)| node.name.clone()).collect())
 }
 
+/// Waits until the metadata server has met the I/O servers, from when on they serve. One that it cannot meet is no failure:
+/// `covey status` shows it.
+async fn until_met(config: &Config) {
+    let begin = Instant::now();
+    for node in config.data() {
+        while begin.elapsed() < MEET_WAIT {
+            match covey_cluster::reach::ping(config, &node.name).await {
+                Ok(report) if matches!(report.store, StoreWord::Unmet(_)) => {}
+                _ => break,
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
 fn has_mounts(cluster: &Cluster) -> bool {
-    mounts::of(cluster).iter().any(|(_, process)| process.is_alive())
+    mounts::of(cluster).iter().any(|record| record.process.is_alive())
 }
 
 fn start_in_place(cluster: &Cluster, config: &Config, node: &Node) -> Result<Daemon> {

@@ -156,7 +156,8 @@ fn a_browser_shows_the_servers_and_who_is_down_and_a_hostile_name_as_text() {
         return skip("needs chromium to look at the page");
     }
     let cluster = Cluster::up(2);
-    std::fs::write(cluster.scratch("file"), vec![7; 100_000]).unwrap();
+    // On every server.
+    std::fs::write(cluster.scratch("file"), vec![7; 9 << 20]).unwrap();
     let file = cluster.scratch("file").display().to_string();
     cluster.covey(&["cp", &file, &format!(":/{HOSTILE_FILE}")]);
     // It is connected for as long as its input is open.
@@ -193,6 +194,10 @@ fn a_browser_shows_the_servers_and_who_is_down_and_a_hostile_name_as_text() {
     ] {
         assert!(done.stdout.contains(text), "no {text} in {}", done.stdout);
     }
+    // What one client does to it at several servers is one row.
+    let rows = done.stdout.matches(">/&lt;img src=z onerror=alert(2)&gt;</td>").count();
+    assert_eq!(rows, 1, "{}", done.stdout);
+    assert!(done.stdout.contains(">meta, io1</td>"), "{}", done.stdout);
     // Wide and narrow, light and dark: to be looked at with COVEY_PICTURES.
     for (width, scheme) in [(1280, "light"), (1280, "dark"), (480, "light"), (480, "dark")] {
         cluster.covey(&["stats", "--set", hostile, "meta"]);

@@ -40,6 +40,36 @@ fn checking_works_as_pasted() {
 }
 
 #[test]
+fn watching_works_as_pasted() {
+    recipe("docs/manual/watching.md", "covey up -n 2; echo text >f; covey cp f :/f");
+}
+
+#[test]
+fn a_client_of_9p_works_as_pasted() {
+    let address = "tcp!127.0.0.1!5640";
+    let before = format!(
+        "mkdir data; echo text >data/file; chmod 666 data/file\n\
+         covey export data >/dev/null 2>&1 &\ntrap \"kill $!\" EXIT\n\
+         for i in $(seq 100); do covey 9p ls '{address}' / >/dev/null 2>&1 && break; sleep 0.1; done"
+    );
+    recipe("docs/manual/9p.md", &before);
+}
+
+#[test]
+fn quotas_work_as_pasted() {
+    // A user and a group of these names, for this shell alone.
+    let before = "(cat /etc/passwd; echo alice:x:61001:61001::/:/bin/sh) >users\n\
+         (cat /etc/group; echo students:x:61002:) >groups\n\
+         mount --bind users /etc/passwd; mount --bind groups /etc/group; covey up -n 1";
+    recipe("docs/manual/quotas.md", before);
+}
+
+#[test]
+fn a_takeover_works_as_pasted() {
+    recipe("docs/manual/upgrading.md", "covey up -n 1 --mount /mnt/covey");
+}
+
+#[test]
 fn the_session_of_the_readme_works_as_pasted() {
     recipe("README.md", "");
 }
@@ -102,10 +132,17 @@ fn typed(text: &str) -> Vec<String> {
         all.extend(if block.iter().any(|line| line.starts_with("$ ")) {
             session(&block)
         } else {
-            block.into_iter().map(str::to_owned).collect()
+            block.into_iter().map(until_interrupted).collect()
         });
     }
     all
+}
+
+/// A line as it is, of what goes on until Ctrl-C its first seconds.
+fn until_interrupted(line: &str) -> String {
+    let goes_on = ["--watch", "covey dash", "--listen"].iter().any(|word| line.contains(word));
+    let command = line.split(" #").next().unwrap_or(line).trim_end();
+    if goes_on { format!("timeout -s INT 5 {command} || [ $? = 124 ]") } else { line.to_owned() }
 }
 
 /// The commands of a session, which are shown with their output. One that is shown to fail must fail.

@@ -7,6 +7,7 @@ mod attack;
 mod campaign;
 mod crash_campaign;
 mod disks;
+mod ends;
 mod figures;
 mod nine;
 mod power_loss;

@@ -118,3 +118,17 @@ fn a_log_that_grows_too_large_is_put_aside_while_its_server_runs() {
     cluster.signal("io1", Signal::TERM);
     until("its last word", || fs::read_to_string(&log).is_ok_and(|text| text.contains("io1")));
 }
+
+/// A monitor that looks at once finds nothing that is down.
+#[test]
+fn up_returns_when_every_server_serves() {
+    let mut cluster = Cluster::up_with(&["-n", "12"]);
+    for _ in 0..4 {
+        let metrics = cluster.covey(&["metrics"]);
+        let ups: Vec<_> = metrics.lines().filter(|line| line.starts_with("covey_up{")).collect();
+        assert_eq!(ups.len(), 13, "{metrics}");
+        assert!(ups.iter().all(|line| line.ends_with(" 1")), "{ups:?}");
+        cluster.down();
+        cluster.restart();
+    }
+}

@@ -62,8 +62,8 @@ pub fn spawn(arguments: &[OsString], log: &Path, place: Option<Way>) -> Result<D
 /// Leaves the terminal's session: called first thing by a program that [`spawn`] started. What it says in years does not fill
 /// the disk: its log is put aside as it grows.
 pub fn detach() {
-    // Fails only for the leader of a process group, which has been detached by someone else.
     crate::output::becomes_log();
+    // Fails only for the leader of a process group, which has been detached by someone else.
     let _ = rustix::process::setsid();
     tokio::task::spawn_local(async {
         loop {

@@ -253,6 +253,13 @@ fn path_hash(path: &Path) -> String {
     format!("{:016x}", covey_wire::fnv1a(path.as_os_str().as_encoded_bytes()))
 }
 
+/// Whether a directory has a name that is made for sockets whose paths were too long.
+pub fn is_short_socket_dir(dir: &Path) -> bool {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    let hash = name.strip_prefix("covey-").map(|rest| rest.rsplit('-').next().unwrap_or(rest));
+    hash.is_some_and(|hash| hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
 /// Makes the directory of a socket and refuses one that another user may have prepared in /tmp.
 fn own_socket_dir(socket: &Path) -> Result<()> {
     let dir = socket.parent().unwrap_or(Path::new("/"));

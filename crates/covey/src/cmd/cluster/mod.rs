@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A pid file holds the process's start time and the boot it belongs to as well, so a number that
-//! the kernel has given to someone else since is never signalled.
+//! the kernel has given to someone else since is never signalled; nor is a process that is not of the
+//! user whom the file belongs to.
 
 mod daemon;
 mod make;
@@ -16,15 +17,16 @@ mod trust;
 
 pub use covey_io::os::process::Process;
 pub use daemon::{Daemon, detach, log_tail, spawn};
-pub use make::{Made, Shape, make};
+pub use make::{Made, Shape, is_short_socket_dir, make};
+pub use trust::{Recorded, records};
 
 use crate::config::{Config, embedded_dir, load};
 use crate::error::{Cannot, Error, Result};
 use crate::output::Output;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use std::fs::{DirBuilder, File, Metadata};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -143,8 +145,10 @@ impl Cluster {
 
     fn open_lock(&self) -> Result<File> {
         let path = self.lock_file();
-        let file = File::options().create(true).truncate(false).write(true).open(&path);
-        file.cannot(|| format!("open {}", path.display()))
+        let open = open_lock_at(&path).cannot(|| format!("open {}", path.display()));
+        open.map_err(|error| {
+            error.hint("whose cluster it is starts and stops it, or root; where the lock is a link, remove that")
+        })
     }
 
     /// Keeps other `covey up` and `covey down` out until the lock is dropped.
@@ -164,8 +168,7 @@ impl Cluster {
     pub async fn lock_if_there(&self, output: &Output) -> Result<Option<Lock>> {
         let path = self.lock_file();
         loop {
-            let file = File::options().create(true).truncate(false).write(true).open(&path);
-            let file = match file {
+            let file = match open_lock_at(&path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
                 file => file.cannot(|| format!("open {}", path.display()))?,
             };
@@ -212,6 +215,12 @@ impl Cluster {
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
+}
+
+/// Through no link: another user's could have root make a file anywhere, and a pipe would keep it waiting.
+fn open_lock_at(path: &Path) -> std::io::Result<File> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    File::options().create(true).truncate(false).write(true).custom_flags(flags).open(path)
 }
 
 fn is_file_at(file: &File, path: &Path) -> bool {

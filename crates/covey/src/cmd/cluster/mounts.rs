@@ -1,7 +1,7 @@
 //! FUSE mounts of this machine: which there are, which belong to a cluster, and how they end.
 
-use super::trust::{is_roots_alone, roots_run_dir};
-use super::{Cluster, Process, make_dir};
+use super::trust::{Recorded, is_roots_alone, records, roots_run_dir};
+use super::{Cluster, make_dir};
 use crate::config::Config;
 use crate::error::{Cannot, Error, Result};
 use covey_io::os::mount::Mounted;
@@ -11,20 +11,23 @@ use std::time::{Duration, Instant};
 /// How long an unmount may take, which includes writing back what the kernel holds.
 const UMOUNT_WAIT: Duration = Duration::from_secs(30);
 
-/// The mounts of a cluster that were started here: pid file, process, directory.
-pub fn of(cluster: &Cluster) -> Vec<(PathBuf, Process)> {
+/// The mounts of a cluster that were started here.
+pub fn of(cluster: &Cluster) -> Vec<Recorded> {
     let roots = cluster.config().ok().map(|config| roots_run_dir(&config.id));
     let dirs = [Some(cluster.run_dir()), roots.filter(|dir| is_roots_alone(dir))];
-    let entries = dirs.into_iter().flatten().flat_map(std::fs::read_dir).flatten();
-    let files = entries.flatten().map(|entry| entry.path());
-    let is_mount = |file: &PathBuf| {
-        let name = file.file_name().unwrap_or_default().to_string_lossy();
-        name.starts_with("mount-") && name.ends_with(".pid")
-    };
-    files
-        .filter(is_mount)
-        .filter_map(|file| Process::read(&file).map(|process| (file, process)))
-        .collect()
+    let all = dirs.into_iter().flatten().flat_map(|dir| records(&dir));
+    all.filter(|record| is_mounts(&record.file) && record.is_sound()).collect()
+}
+
+/// Whether a record is a mount's: the others are servers'.
+pub fn is_mounts(record: &Path) -> bool {
+    record.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"mount-"))
+}
+
+/// Whether a FUSE mount at a directory was made by the user whose record speaks of it.
+pub fn is_fuse_of(mountpoint: &Path, uid: u32) -> bool {
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    is_fuse_of_in(&String::from_utf8_lossy(&table), mountpoint, uid)
 }
 
 /// The pid file of a mount that this process serves; None where no list of mounts is kept. Root's is never in a directory
@@ -57,6 +60,14 @@ pub fn kind_at(mountpoint: &Path) -> Option<String> {
     kind_in(&String::from_utf8_lossy(&table), mountpoint)
 }
 
+fn is_fuse_of_in(table: &str, mountpoint: &Path, uid: u32) -> bool {
+    let Some(line) = on_top(table, mountpoint) else { return false };
+    let options = line.rsplit(' ').next().unwrap_or_default();
+    let user = options.split(',').find_map(|option| option.strip_prefix("user_id="));
+    kind_on(line).is_some_and(|kind| kind.starts_with("fuse"))
+        && user.and_then(|user| user.parse().ok()) == Some(uid)
+}
+
 /// The type of the file system whose files have this device number.
 pub fn kind_of(device: u64) -> Option<String> {
     let table = std::fs::read("/proc/self/mountinfo").ok()?;
@@ -75,7 +86,7 @@ pub fn cluster_of(device: u64) -> Option<String> {
 pub fn of_cluster(config: &Config) -> Option<PathBuf> {
     // Clusters of this machine may have the same name: such a one has a list of its own.
     if let Some(cluster) = Cluster::of(config) {
-        return of(&cluster).into_iter().map(|(_, process)| process.note.into()).next();
+        return of(&cluster).into_iter().map(|record| record.process.note.into()).next();
     }
     let mounts = covey_io::os::mount::mounts().ok()?;
     let is_it = |here: &Mounted| cluster_name(here) == Some(&config.name);
@@ -97,11 +108,14 @@ fn kind_of_in(table: &str, device: u64) -> Option<String> {
     kind_on(table.lines().find(|line| line.split(' ').nth(2) == Some(&number))?)
 }
 
-/// The last line wins: it is the one on top.
 fn kind_in(table: &str, mountpoint: &Path) -> Option<String> {
+    kind_on(on_top(table, mountpoint)?)
+}
+
+/// The last line wins: it is the one on top.
+fn on_top<'a>(table: &'a str, mountpoint: &Path) -> Option<&'a str> {
     let escaped = escape(&mountpoint.to_string_lossy());
-    let here = |line: &&str| line.split(' ').nth(4) == Some(&escaped);
-    kind_on(table.lines().rfind(here)?)
+    table.lines().rfind(|line| line.split(' ').nth(4) == Some(&escaped))
 }
 
 /// The file system type on a line of the table.
@@ -237,6 +251,8 @@ mod tests {
         assert_eq!(kind_of(40).as_deref(), Some("fuse.covey"));
         assert_eq!(kind_of(41).as_deref(), Some("tmpfs"));
         assert_eq!(kind_of(4), None);
+        let is_of = |place: &str, uid| is_fuse_of_in(TABLE, Path::new(place), uid);
+        assert!(is_of("/mnt/c", 0) && !is_of("/mnt/c", 7) && !is_of("/", 0) && !is_of("/x", 0));
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! Whether root may keep files in a cluster's directory. Of one that another user can change each name may become a link, and
 //! what root writes to it would go to a file of root's, or a volume be mounted where that user wants it.
 
-use super::Cluster;
+use super::{Cluster, Process};
+use crate::cmd::job_fs::trust::user;
 use crate::config::Config;
+use crate::error::{Error, Result};
+use rustix::fs::{FileType, Mode, OFlags};
 use std::io::ErrorKind;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -21,7 +25,24 @@ impl Cluster {
         }
         // Without links: one on the way could be another's.
         let dir = cluster.dir.canonicalize().ok()?;
-        is_roots(&dir).then_some(Cluster { dir })
+        let parts = [dir.clone(), dir.join("run"), dir.join("log")];
+        parts.iter().all(|part| is_roots_alone(part)).then_some(Cluster { dir })
+    }
+
+    /// Refuses root to start what another user has described: the servers would be root's, and keep their files wherever
+    /// that user has said.
+    pub fn must_not_be_anothers(&self) -> Result<()> {
+        let owner = std::fs::symlink_metadata(self.config_file()).ok().map(|found| found.uid());
+        let other = owner.filter(|uid| *uid != 0 && !is_unmapped(*uid));
+        match other.filter(|_| rustix::process::geteuid().is_root()) {
+            None => Ok(()),
+            Some(uid) => Err(Error::user(format!(
+                "cannot start the cluster in {} as root: it belongs to {}",
+                self.dir.display(),
+                user(uid)
+            ))
+            .hint("start it as that user; root may stop it, and mount it")),
+        }
     }
 }
 
@@ -30,18 +51,63 @@ pub fn roots_run_dir(id: &str) -> PathBuf {
     Path::new("/run/covey").join(id)
 }
 
+/// A process that a run directory has on record.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// The record.
+    pub file: PathBuf,
+    /// What it says.
+    pub process: Process,
+    /// Whom the record belongs to.
+    pub owner: u32,
+}
+
+impl Recorded {
+    /// What a record says. A link says nothing, nor does a file with several names: another user may have made that name.
+    fn read(file: PathBuf) -> Option<Recorded> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let open = rustix::fs::open(&file, flags, Mode::empty()).ok()?;
+        let found = rustix::fs::fstat(&open).ok()?;
+        let is_file = FileType::from_raw_mode(found.st_mode).is_file() && found.st_nlink == 1;
+        // By its descriptor, so that it is the same file.
+        let name = format!("/proc/self/fd/{}", open.as_raw_fd());
+        let process = is_file.then(|| Process::read(Path::new(&name)))??;
+        Some(Recorded { file, process, owner: found.st_uid })
+    }
+
+    /// Whether the process may be ended on the record's word: it is its owner's. Else another user could have root end
+    /// whatever he writes down.
+    pub fn is_sound(&self) -> bool {
+        !self.process.is_alive() || real_user(self.process.pid) == Some(self.owner)
+    }
+}
+
+/// Who has started a process: whoever is not root may signal only what has his number there.
+fn real_user(pid: u32) -> Option<u32> {
+    let status = std::fs::read(format!("/proc/{pid}/status")).ok()?;
+    // The program's name may be no text.
+    let status = String::from_utf8_lossy(&status);
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    ids.split_whitespace().next()?.parse().ok()
+}
+
+/// What a run directory has on record. Nothing where it is a link, which may lead to the records of another cluster.
+pub fn records(dir: &Path) -> Vec<Recorded> {
+    if std::fs::symlink_metadata(dir).is_ok_and(|found| found.is_symlink()) {
+        return Vec::new();
+    }
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let files = entries.map(|entry| entry.path());
+    files
+        .filter(|file| file.extension().is_some_and(|extension| extension == "pid"))
+        .filter_map(Recorded::read)
+        .collect()
+}
+
 /// Whether nobody but root can change what the names in a directory lead to.
 pub fn is_roots_alone(dir: &Path) -> bool {
     is_kept(dir, Shared::Never)
         && dir.ancestors().skip(1).all(|above| is_kept(above, Shared::IfSticky))
-}
-
-/// Whether nobody but root can change what the names in this cluster's directory lead to.
-fn is_roots(dir: &Path) -> bool {
-    let own = [dir.to_owned(), dir.join("run"), dir.join("log")];
-    let mut above = dir.ancestors().skip(1);
-    own.iter().all(|dir| is_kept(dir, Shared::Never))
-        && above.all(|dir| is_kept(dir, Shared::IfSticky))
 }
 
 /// Whether others may make files of their own in a directory.
@@ -112,6 +178,30 @@ mod tests {
         std::fs::remove_dir(dir.join("log")).unwrap();
         symlink("/etc", dir.join("log")).unwrap();
         assert!(Cluster::of_trusted(&config()).is_none(), "the logs are elsewhere");
+    }
+
+    #[test]
+    fn a_record_stands_on_the_word_of_its_owner_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let mut me = Process::now(std::process::id()).unwrap();
+        me.note = "/mnt".into();
+        me.write(&at("me.pid")).unwrap();
+        let own = rustix::process::getuid().as_raw();
+        let found = records(dir.path());
+        assert_eq!((found.len(), found[0].owner, &found[0].process), (1, own, &me));
+        assert!(found[0].is_sound());
+        let theirs = Recorded { owner: own + 1, ..found[0].clone() };
+        assert!(!theirs.is_sound());
+        symlink(at("me.pid"), at("link.pid")).unwrap();
+        let (fifo, mode) = (at("fifo.pid"), Mode::RUSR);
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, mode, 0).unwrap();
+        assert_eq!(records(dir.path()).len(), 1);
+        std::fs::hard_link(at("me.pid"), at("name.pid")).unwrap();
+        assert_eq!(records(dir.path()).len(), 0);
+        symlink(dir.path(), at("run")).unwrap();
+        std::fs::remove_file(at("name.pid")).unwrap();
+        assert_eq!((records(dir.path()).len(), records(&at("run")).len()), (1, 0));
     }
 
     #[test]

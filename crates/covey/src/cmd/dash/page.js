@@ -213,23 +213,35 @@ function works(state, kept) {
   byId("works").replaceChildren(...(items.length > 0 ? items : [item(kept ?? "the metadata server does not answer", "empty")]));
 }
 
-// Connections of a user on a host in a job, together at each part of each server.
-function together(all) {
+// Lines of a kind that belong together, at whatever server they were counted: their sums, and the servers.
+function together(all, kind, belongs) {
   const groups = new Map();
-  for (const line of all.filter((line) => line.kind === "client")) {
-    const key = JSON.stringify([line.values.client, line.values.job, line.node, line.part]);
+  for (const line of all.filter((line) => line.kind === kind)) {
+    const key = JSON.stringify(belongs(line.values));
     const group = groups.get(key);
     if (!group) {
-      groups.set(key, { ...line, values: { ...line.values }, rate: line.rate && { ...line.rate } });
+      groups.set(key, { kind, nodes: new Set([line.node]), values: { ...line.values }, rate: line.rate && { ...line.rate } });
       continue;
     }
-    for (const key of ["count", "bytes"]) group.values[key] = (group.values[key] ?? 0) + (line.values[key] ?? 0);
+    group.nodes.add(line.node);
+    for (const sum of ["count", "bytes", "bytes_read", "bytes_written"]) {
+      group.values[sum] = (group.values[sum] ?? 0) + (line.values[sum] ?? 0);
+    }
     if (line.rate) {
       group.rate ??= { requests: 0, bytes: 0, read: 0, written: 0 };
       for (const key of Object.keys(line.rate)) group.rate[key] += line.rate[key];
     }
   }
   return [...groups.values()];
+}
+
+// The servers of such a group: a few by name, all of them under the pointer.
+function where(nodes) {
+  const names = [...nodes];
+  const few = names.length <= 4 ? names : [...names.slice(0, 3), `${names.length - 3} more`];
+  const made = cell(few.join(", "), "name");
+  made.title = names.join(", ");
+  return made;
 }
 
 function busiest(all, kind, most) {
@@ -252,17 +264,19 @@ function tables(all, paths, kept) {
     rate(line, (rate) => rate.bytes, (value) => `${bytes(value)}/s`),
   ];
   const data = (line, of) => rate(line, of, (value) => `${bytes(value)}/s`);
-  const clients = busiest(together(all), "client", CLIENTS).map((line) => [
-    cell(line.values.client, "name"), cell(line.values.job || "–", "name"), cell(`${line.node} ${line.part}`, "short"),
+  const ofClients = together(all, "client", (values) => [values.client, values.job]);
+  const clients = busiest(ofClients, "client", CLIENTS).map((line) => [
+    cell(line.values.client, "name"), cell(line.values.job || "–", "name"), where(line.nodes),
     data(line, (rate) => rate.read), data(line, (rate) => rate.written),
     rate(line, (rate) => rate.requests, (value) => `${count(value)}/s`),
     cell(count(line.values.count), "number"), cell(bytes(line.values.bytes ?? 0), "number"),
   ]);
   fill(byId("clients"), [["Client"], ["Job"], ["At"], ["Reads", "number"], ["Writes", "number"], ["Requests", "number"], ["Requests in all", "number"], ["Bytes in all", "number"]],
     clients, kept ?? "no client is connected");
-  const files = busiest(all, "file", FILES).map((line) => [
+  const ofFiles = together(all, "file", (values) => [values.file, values.client, values.job]);
+  const files = busiest(ofFiles, "file", FILES).map((line) => [
     cell(paths[line.values.file] ?? `file ${line.values.file}`, "name"), cell(line.values.client, "name"),
-    cell(line.values.job || "–", "name"), cell(`${line.node} ${line.part}`, "short"),
+    cell(line.values.job || "–", "name"), where(line.nodes),
     data(line, (rate) => rate.read), data(line, (rate) => rate.written),
     cell(bytes(line.values.bytes_read), "number"), cell(bytes(line.values.bytes_written), "number"),
   ]);

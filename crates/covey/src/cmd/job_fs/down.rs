@@ -4,7 +4,7 @@ use super::place::{JobDir, Record};
 use super::plan::job_id;
 use super::stage::{self, Out, Spec};
 use super::which::{self, Which};
-use super::{notes, up};
+use super::{key, notes, up};
 use crate::cmd::cluster::mounts;
 use crate::cmd::copy::Beside;
 use crate::cmd::{Context, down};
@@ -108,7 +108,9 @@ fn remove_traces(record: &Record) {
     for made in record.made_for_mounts.iter().rev() {
         let _ = std::fs::remove_dir(made);
     }
-    let _ = record.shared_key.as_ref().map(std::fs::remove_file);
+    if let Some(shared) = &record.shared_key {
+        key::remove_shared(shared, &record.node);
+    }
 }
 
 /// Results that are only here are not removed unasked. What the first node knows of them counts on every node.
@@ -258,7 +260,7 @@ fn kept(error: Error, dir: &JobDir, record: &Record, context: &Context) -> Error
 fn places_that_go(dir: &JobDir) -> Vec<PathBuf> {
     let mounts = mounts::of(&dir.cluster).into_iter();
     mounts
-        .map(|(_, process)| PathBuf::from(process.note))
+        .map(|record| PathBuf::from(record.process.note))
         .chain([dir.path().to_path_buf()])
         .collect()
 }

@@ -4,7 +4,6 @@
 //! the first node of the list removes it when all have taken their copies; `covey down` where that never came.
 
 use crate::cmd::keygen::write_new;
-use crate::config::random_hex;
 use crate::error::{Cannot, Error, Result};
 use std::fs::{self, DirBuilder, File};
 use std::io::{ErrorKind, Read, Write};
@@ -22,22 +21,37 @@ pub fn shared_file(job: &str, cluster: &str) -> Result<PathBuf> {
     Ok(home.join(".cache/covey").join(format!("job-{job}-{cluster}.key")))
 }
 
-/// Makes the shared file unless another node has; the file appears whole.
-pub fn make_shared(file: &Path) -> Result<()> {
-    if file.exists() {
-        return Ok(());
-    }
+/// Makes the shared file for a node unless another has; the file appears whole.
+pub fn make_shared(file: &Path, node: &str) -> Result<()> {
     let what = || format!("write {}", file.display());
     let dir = file.parent().unwrap_or(Path::new("/"));
     DirBuilder::new().recursive(true).mode(0o700).create(dir).cannot(what)?;
-    let mine = dir.join(format!("key-{}", random_hex(8)?));
-    write_new(&mine)?;
-    let linked = fs::hard_link(&mine, file);
-    let _ = fs::remove_file(&mine);
+    let draft = draft(file, node);
+    // One that was killed may have left it.
+    let _ = fs::remove_file(&draft);
+    if file.exists() {
+        return Ok(());
+    }
+    write_new(&draft)?;
+    let linked = fs::hard_link(&draft, file);
+    let _ = fs::remove_file(&draft);
     match linked {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error).cannot(what),
         _ => Ok(()),
     }
+}
+
+/// Removes the shared file, and what a node that was killed as it made it has left.
+pub fn remove_shared(file: &Path, node: &str) {
+    let _ = fs::remove_file(draft(file, node));
+    let _ = fs::remove_file(file);
+}
+
+/// What a node calls the file until it is whole: whoever removes what the node has made knows the name.
+fn draft(file: &Path, node: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(format!(".{node}"));
+    name.into()
 }
 
 /// Copies the key to this node's directory. The file must be of this user or root, and nobody else's to read.
@@ -60,4 +74,33 @@ pub fn take(from: &Path, to: &Path) -> Result<()> {
     let what = || format!("write {}", to.display());
     let mut out = File::options().write(true).create_new(true).mode(0o600).open(to).cannot(what)?;
     out.write_all(&key).and_then(|()| out.sync_all()).cannot(what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_killed_maker_leaves_nothing_that_is_not_found_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("covey/job-7-c.key");
+        let names = || {
+            let all = fs::read_dir(dir.path().join("covey")).unwrap();
+            all.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>()
+        };
+        make_shared(&file, "n1").unwrap();
+        let key = fs::read(&file).unwrap();
+        assert_eq!((names().len(), key.len()), (1, 65));
+        // Killed before the file had its name, or just after.
+        fs::write(draft(&file, "n1"), "half").unwrap();
+        make_shared(&file, "n1").unwrap();
+        assert_eq!((names().len(), fs::read(&file).unwrap()), (1, key));
+        fs::remove_file(&file).unwrap();
+        fs::write(draft(&file, "n1"), "half").unwrap();
+        make_shared(&file, "n1").unwrap();
+        assert_eq!((names().len(), fs::read(&file).unwrap().len()), (1, 65));
+        fs::write(draft(&file, "n1"), "half").unwrap();
+        remove_shared(&file, "n1");
+        assert_eq!(names().len(), 0);
+    }
 }

@@ -27,6 +27,6 @@ mod notes;
 mod place;
 mod plan;
 mod stage;
-mod trust;
+pub mod trust;
 pub mod up;
 mod which;

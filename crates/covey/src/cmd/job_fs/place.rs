@@ -255,7 +255,7 @@ impl JobDir {
     /// Ends servers and mounts of this directory that no pid file names: their `covey up` was killed as it
     /// started them. A mount that a pid file names is in use, whatever has become of the server.
     pub async fn end_strays(&self) -> Result<()> {
-        let named = mounts::of(&self.cluster).into_iter().map(|(_, process)| process.pid);
+        let named = mounts::of(&self.cluster).into_iter().map(|record| record.process.pid);
         let named: Vec<_> = named.collect();
         let mut strays = processes_of(&self.cluster.config_file());
         strays.retain(|process| !named.contains(&process.pid));

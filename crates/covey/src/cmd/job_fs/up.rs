@@ -70,7 +70,7 @@ pub async fn run(wish: &Wish, context: &Context) -> Result<()> {
         && !wish.wait.is_zero()
         && let Some(shared) = dir.record().and_then(|record| record.shared_key)
     {
-        let _ = std::fs::remove_file(shared);
+        key::remove_shared(&shared, &plan.me);
     }
     if let Some(mountpoint) = &mountpoint {
         mount_at(wish, &dir, &config, mountpoint, context).await?;
@@ -210,8 +210,8 @@ async fn format(wish: &Wish, plan: &Plan, dir: &JobDir) -> Result<Config> {
                 && (plan.is_first() || !shared.exists())
             {
                 dir.set_record(&Record { shared_key: Some(shared.clone()), ..record })?;
+                key::make_shared(&shared, &plan.me)?;
             }
-            key::make_shared(&shared)?;
             key::take(&shared, &own)?;
         }
     }

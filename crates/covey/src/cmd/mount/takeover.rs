@@ -57,8 +57,8 @@ async fn in_foreground(config: Config, mountpoint: PathBuf, wish: Successor) -> 
                 tracing::warn!("cannot tell systemd whose process the mount is: {error}");
             }
             let all = cluster.as_ref().map(mounts::of).unwrap_or_default();
-            let known = all.into_iter().find(|(_, process)| process.pid == before);
-            let path = known.map(|(path, _)| path).or(file);
+            let known = all.into_iter().find(|record| record.process.pid == before);
+            let path = known.map(|record| record.file).or(file);
             if let (Some(path), Some(mut me)) = (path, Process::now(std::process::id())) {
                 me.note = mountpoint.to_string_lossy().into_owned();
                 if let Err(error) = me.write(&path) {
