@@ -26,6 +26,8 @@ use tokio::runtime::Handle;
 
 mod sayer;
 
+pub use sayer::use_portal;
+
 use sayer::Sayer;
 
 /// The file, by its path from a node's root.
@@ -35,8 +37,10 @@ pub const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// How long a node that does not answer is left alone.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Orders change a hundred times a second. A node that repeats itself faster is read no faster.
+/// Orders change a hundred times a second. A node that repeats itself faster is read no faster, and one that says more than a
+/// few hundred connections need is read less often.
 const READ_EVERY: Duration = Duration::from_millis(5);
+const READ_EVERY_KIB: Duration = Duration::from_micros(250);
 /// The least that may be on its way on a connection: a node that says less is not obeyed to the letter.
 pub const WINDOW_BYTES_MIN: usize = 16 << 10;
 
@@ -211,24 +215,32 @@ async fn follow(config: &Config, server: &str, keys: &Keys) {
 async fn listen(config: &Config, server: &str, keys: &Keys, limits: &mut Limits) -> Result<()> {
     let conn = dial_node(config, server, "/", keys.now()).await?;
     let fid = open(&conn).await?;
-    let mut sayer = Sayer::of(config, server).await;
+    let sayer = Sayer::of(config, server).await;
     while !pacing::list().is_empty() {
-        let begun = Instant::now();
+        let (begun, mut bytes) = (Instant::now(), 0);
         let read = conn.call(Message::Tread { fid, offset: 0, count: READ_BYTES });
         let late = |_| Errno::because(Errno::ETIMEDOUT, "no word in 3 s");
         match tokio::time::timeout(SILENCE_MAX, read).await.map_err(late)?? {
             Message::Rread { data } => {
-                let text = String::from_utf8_lossy(&data.into_bytes()).into_owned();
-                sayer.look_up(&text).await;
+                let data = data.into_bytes();
+                bytes = data.len();
+                let text = String::from_utf8_lossy(&data).into_owned();
                 limits.obey(&text, &sayer);
                 let ends = || pacing::list().into_iter().map(|(ends, _)| ends);
                 terms().obey(&text, server, || sayer.is_here(ends()));
             }
             other => return Err(Errno::because(Errno::EPROTO, other.name())),
         }
-        tokio::time::sleep(READ_EVERY.saturating_sub(begun.elapsed())).await;
+        tokio::time::sleep(pause_after(bytes).saturating_sub(begun.elapsed())).await;
     }
     Ok(())
+}
+
+/// How long after the last question the next one comes, by what was answered: a node that says a lot takes neither this process's
+/// CPU nor its wire.
+fn pause_after(bytes: usize) -> Duration {
+    let kib = u32::try_from(bytes >> 10).unwrap_or(u32::MAX);
+    READ_EVERY.max(READ_EVERY_KIB * kib)
 }
 
 async fn open(conn: &Conn) -> Result<u32> {
@@ -334,6 +346,14 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_says_a_lot_is_read_less_often() {
+        assert_eq!(pause_after(0), READ_EVERY);
+        assert_eq!(pause_after(16 << 10), READ_EVERY);
+        let most = pause_after(READ_BYTES as usize);
+        assert!(most >= 25 * READ_EVERY && most < SILENCE_MAX / 10, "{most:?}");
+    }
+
+    #[test]
     fn a_limit_that_is_not_repeated_is_lifted() {
         let mut limits = Limits::default();
         let ends = |port: u16| (([10, 9, 9, 1], port).into(), ([10, 9, 9, 2], 5640).into());
@@ -405,14 +425,15 @@ mod tests {
     #[test]
     fn a_node_limits_no_connection_to_another_node() {
         let mut limits = Limits::default();
-        let sayer = Sayer::at(&["10.9.9.2"], &["10.9.9.3"]);
+        let sayer = Sayer::at(&["10.9.9.2"], &["10.9.9.4"]);
         let ends = |peer: u8| (([10, 9, 9, 1], 1).into(), ([10, 9, 9, peer], 5640).into());
         let said = |peer: u8, port: Port| line(port, ends(peer), 0);
         let text = [
             said(2, Port::Receiver),
             said(3, Port::Receiver),
-            // An address of nobody's: of a target of that node.
+            // A portal of that node that this process uses, and an address of nobody's: that of a client, or another of a node.
             said(4, Port::Receiver),
+            said(5, Port::Receiver),
             // What this machine's card can take is for its own node to say.
             said(2, Port::Sender),
         ];

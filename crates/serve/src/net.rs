@@ -250,7 +250,7 @@ impl Net {
     /// Makes rates of what was counted. Answers whether something was carried that no connection explains.
     fn judge(&self, counted: &Counted) -> bool {
         let set = self.set.borrow();
-        let probe = self.probes.take();
+        let probe = self.probes.take(Instant::now());
         let mut wires = self.wires.borrow_mut();
         let mut lines = BTreeMap::new();
         for (name, seen) in &counted.wires {

@@ -1,48 +1,49 @@
 //! What a node may say: the rates of connections to itself, and, of this machine's own node, what this machine's card can take.
 //!
-//! Without this a node could slow down a client's connections to any other one.
+//! A node's addresses are those at which the cluster's file says that it listens, and the portals at which this process uses its
+//! volumes. Nobody speaks for any other address: without that a node could slow down a client's connections to another one, or
+//! those of another one to its clients.
 
 use crate::config::{Address, Config};
 use covey_io::os::net::pacing::{Ends, Port};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+
+/// Hosts of portals that this process uses, by node.
+static PORTALS: Mutex<BTreeMap<String, BTreeSet<String>>> = Mutex::new(BTreeMap::new());
+
+/// This process uses a volume of a node at that host, from now on.
+pub fn use_portal(server: &str, host: &str) {
+    let mut all = PORTALS.lock().unwrap_or_else(PoisonError::into_inner);
+    all.entry(server.to_owned()).or_default().insert(host.to_owned());
+}
+
+fn portals_of(server: &str) -> Vec<String> {
+    let all = PORTALS.lock().unwrap_or_else(PoisonError::into_inner);
+    all.get(server).into_iter().flatten().cloned().collect()
+}
 
 /// A node whose word is read.
 #[derive(Debug, Default)]
 pub struct Sayer {
     own: BTreeSet<IpAddr>,
+    /// Where its volumes are used.
+    portals: BTreeSet<IpAddr>,
     /// It has a socket on this machine, or an address that is every machine's own.
     is_here: bool,
-    /// The other nodes, by the hosts where they listen; looked up once it matters.
-    hosts: Vec<String>,
-    others: BTreeSet<IpAddr>,
 }
 
 impl Sayer {
     /// A node of a cluster.
     pub async fn of(config: &Config, server: &str) -> Sayer {
-        let (own, others): (Vec<_>, Vec<_>) =
-            config.nodes.iter().partition(|node| node.name == server);
-        let hosts = |nodes: Vec<&crate::config::Node>| -> Vec<String> {
-            let addresses = nodes.iter().flat_map(|node| &node.listen);
-            addresses.filter_map(Address::host).map(str::to_owned).collect()
-        };
-        let is_here = own.iter().any(|node| node.unix_socket().is_some_and(|path| path.exists()));
-        let (own, others) = (look_up(hosts(own)).await, hosts(others));
+        let node = config.nodes.iter().find(|node| node.name == server);
+        let listen = node.into_iter().flat_map(|node| &node.listen);
+        let own = look_up(listen.filter_map(Address::host).map(str::to_owned).collect()).await;
+        let socket = node.and_then(|node| node.unix_socket());
+        let is_here = socket.is_some_and(|path| path.exists());
         let is_here = is_here || own.iter().any(IpAddr::is_loopback);
-        Sayer { own, is_here, hosts: others, others: BTreeSet::new() }
-    }
-
-    /// Finds the other nodes, if the text says something of a connection to an address that is not the node's: that of a target
-    /// there may be any, but none of another node's.
-    pub async fn look_up(&mut self, text: &str) {
-        let said = text.lines().filter_map(super::parse);
-        let is_strange = |(ends, port, _): (Ends, Port, u64)| {
-            port == Port::Receiver && !self.own.contains(&ends.1.ip())
-        };
-        if !self.hosts.is_empty() && said.into_iter().any(is_strange) {
-            self.others = look_up(std::mem::take(&mut self.hosts)).await;
-        }
+        Sayer { own, portals: look_up(portals_of(server)).await, is_here }
     }
 
     /// Whether it is a node of this machine, which has connections with these ends.
@@ -53,16 +54,16 @@ impl Sayer {
     /// Whether it may limit a connection of this process.
     pub fn may_limit(&self, (here, there): &Ends, port: Port) -> bool {
         match port {
-            Port::Receiver => self.own.contains(&there.ip()) || !self.others.contains(&there.ip()),
+            Port::Receiver => self.own.contains(&there.ip()) || self.portals.contains(&there.ip()),
             Port::Sender => self.is_here || self.own.contains(&here.ip()),
         }
     }
 
-    /// One whose addresses, and those of the others, are known.
+    /// One whose addresses are known, and those of its portals.
     #[cfg(test)]
-    pub fn at(own: &[&str], others: &[&str]) -> Sayer {
+    pub fn at(own: &[&str], portals: &[&str]) -> Sayer {
         let all = |hosts: &[&str]| hosts.iter().map(|host| host.parse().unwrap()).collect();
-        Sayer { own: all(own), others: all(others), ..Sayer::default() }
+        Sayer { own: all(own), portals: all(portals), is_here: false }
     }
 }
 

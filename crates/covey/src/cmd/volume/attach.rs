@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::error::{Cannot, Error, Result};
 use covey_cluster::key;
 use covey_cluster::net::ClusterNet;
+use covey_cluster::pace;
 use covey_cluster::reach::read_of;
 use covey_io::os::mount::umount;
 use covey_io::os::namespaces::Home;
@@ -278,8 +279,20 @@ async fn wish_of(args: &Attach, config: &Config, context: &Context) -> Result<Wi
         mutual: None,
         parameters: Parameters::INITIATOR,
     };
+    volumes.iter().for_each(|volume| name_portals(volume, args, config));
     let nodes = volumes.iter().map(|volume| volume.node.clone()).collect();
     Ok(Wish { login, portals, patience: Duration::from_secs(args.patience), nodes })
+}
+
+/// Has the node that serves the volume say how fast what is written to its portals may be sent.
+fn name_portals(volume: &super::Volume, args: &Attach, config: &Config) {
+    let exported = reachable(volume, config);
+    let portals = if args.portal.is_empty() { &exported } else { &args.portal };
+    for portal in portals.iter().filter_map(|text| parse_portal(text)) {
+        if let Address::Tcp { host, .. } = portal {
+            pace::use_portal(&volume.node, &host);
+        }
+    }
 }
 
 /// Where a volume is exported, as seen from here.

@@ -110,7 +110,11 @@ impl Enrolled {
 
 impl Drop for Enrolled {
     fn drop(&mut self) {
-        enrolled().remove(&self.ends);
+        let mut all = enrolled();
+        // The peer may have ended this one and begun another between the same ends before it is dropped.
+        if all.get(&self.ends).is_some_and(|entry| Arc::ptr_eq(&entry.pieces, &self.pieces)) {
+            all.remove(&self.ends);
+        }
     }
 }
 
@@ -304,6 +308,19 @@ mod tests {
         });
         let got = reader.join().unwrap().unwrap();
         assert!(got == [b"before", &content[..], b"after", &content].concat());
+    }
+
+    /// A peer that resets a connection and dials again from the same port was never paced any more.
+    #[test]
+    fn a_connection_between_the_same_ends_stays_enrolled_when_the_old_one_is_dropped() {
+        let (client, server) = pair();
+        let ends = (([10, 9, 8, 7], 1).into(), ([10, 9, 8, 6], 2).into());
+        let [old, new] = [&client, &server].map(|one| admit(one.try_clone().unwrap().into(), ends));
+        drop(old);
+        limit(ends, Port::Receiver, Some(1_000_000));
+        assert_eq!(rate_of(&server), 1_000_000);
+        drop(new);
+        assert!(list().iter().all(|(found, _)| *found != ends));
     }
 
     #[test]
