@@ -56,7 +56,7 @@ fn coroutines_on_small_stacks_copy_from_a_file_that_is_cut_off_again_and_again()
         let mut running = Running::start(bench.command(&options, &program, &words));
         running.line_with("copies");
         let cut = OpenOptions::new().write(true).open(&file).unwrap();
-        for turn in 0..20_000 {
+        for turn in 0..5_000 {
             cut.set_len(turn % 5 * 20_000).unwrap();
             std::thread::yield_now();
             cut.set_len(128 << 10).unwrap();
