@@ -398,22 +398,25 @@ impl Bench<'_> {
             return Err(Error::work(format!("cannot measure: {why}")));
         }
         gather(&said, word, workers as usize)
-            .ok_or_else(|| Error::work(format!("cannot measure: {said}")))
+            .map_err(|line| Error::work(format!("cannot measure: {line}")))
     }
 }
 
-/// The times of a log: `WORD WORKER HOW NANOSECONDS` in each line.
-fn gather(log: &str, word: &str, workers: usize) -> Option<Times> {
+/// The times of a log: `WORD WORKER HOW NANOSECONDS` in each line. A line that is none says what has failed.
+fn gather<'a>(log: &'a str, word: &str, workers: usize) -> std::result::Result<Times, &'a str> {
     let mut times = Times::new();
     for line in log.lines() {
-        let mut words = line.strip_prefix(word)?.split_whitespace();
-        let worker: usize = words.next()?.parse().ok()?;
-        let how: i32 = words.next()?.parse().ok()?;
-        let nanoseconds: u64 = words.next()?.parse().ok()?;
+        let (worker, how, nanoseconds) = time(line, word).ok_or(line)?;
         let all = times.entry(how).or_insert_with(|| vec![Vec::new(); workers]);
-        all.get_mut(worker)?.push(nanoseconds as f64 / 1e9);
+        all.get_mut(worker).ok_or(line)?.push(nanoseconds as f64 / 1e9);
     }
-    Some(times)
+    Ok(times)
+}
+
+fn time(line: &str, word: &str) -> Option<(usize, i32, u64)> {
+    let mut words = line.strip_prefix(word)?.split_whitespace();
+    let mut next = || words.next();
+    Some((next()?.parse().ok()?, next()?.parse().ok()?, next()?.parse().ok()?))
 }
 
 /// What each worker took, round by round.
@@ -474,8 +477,10 @@ mod tests {
         assert_eq!(rounds(&times, 0).unwrap(), [[2.0, 1.0]]);
         assert_eq!(rounds(&times, 2).unwrap(), Vec::<Vec<f64>>::new());
         assert!(rounds(&times, 1).is_err());
-        assert!(gather("bandwidth failed\n", "bandwidth", 2).is_none());
-        assert!(gather("bandwidth 2 0 1\n", "bandwidth", 2).is_none());
+        let log = format!("{log}huge pages failed\n{log}");
+        assert_eq!(gather(&log, "bandwidth", 2), Err("huge pages failed"));
+        assert_eq!(gather("bandwidth failed\n", "bandwidth", 2), Err("bandwidth failed"));
+        assert_eq!(gather("bandwidth 2 0 1\n", "bandwidth", 2), Err("bandwidth 2 0 1"));
     }
 
     #[test]

@@ -152,7 +152,8 @@ fn is_other_here(pid: u32, all: &HashMap<u32, Process>) -> bool {
 /// This program, those that it was started by or has started, and others of the same kind.
 fn is_measuring(pid: u32, all: &HashMap<u32, Process>) -> bool {
     let ours = std::process::id();
-    is_above(pid, ours, all) || is_above(ours, pid, all) || is_tuner(pid)
+    let name = all.get(&pid).map_or("", |process| &process.name);
+    is_above(pid, ours, all) || is_above(ours, pid, all) || is_tuner(name, || line_of(pid))
 }
 
 /// Whether `above` started `pid`, or started who did, or is it.
@@ -172,8 +173,18 @@ fn is_above(above: u32, pid: u32, all: &HashMap<u32, Process>) -> bool {
     false
 }
 
-fn is_tuner(pid: u32) -> bool {
-    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+/// A process's words, each with a zero behind it. It is read from its memory, and waits as long as that is locked: for a
+/// process that is frozen, or touches a file of a server that does not answer.
+fn line_of(pid: u32) -> Vec<u8> {
+    std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default()
+}
+
+/// Whether a process of this name is one of ours that measures. Others are not asked for their words.
+fn is_tuner(name: &str, line: impl FnOnce() -> Vec<u8>) -> bool {
+    if name != "covey" {
+        return false;
+    }
+    let line = line();
     let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
     let is_covey = words.first().is_some_and(|word| word.ends_with(b"covey"));
     let is_verb = |word: &&[u8]| *word == b"tune" || *word == b"lab";
@@ -204,6 +215,14 @@ mod tests {
         let all = processes();
         let me = &all[&std::process::id()];
         assert_eq!(me.parent, std::os::unix::process::parent_id());
+    }
+
+    #[test]
+    fn only_programs_of_ours_are_asked_for_their_words() {
+        let words = |words: &'static [u8]| move || words.to_vec();
+        assert!(is_tuner("covey", words(b"/usr/bin/covey\0tune\0")));
+        assert!(!is_tuner("covey", words(b"/usr/bin/covey\0serve\0")));
+        assert!(!is_tuner("rustc", || unreachable!("its memory may be locked")));
     }
 
     #[test]

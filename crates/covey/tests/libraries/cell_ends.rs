@@ -89,6 +89,18 @@ fn what_a_worker_makes_is_its_user_s_alone_unless_it_says_otherwise() {
     running.child.wait().expect("it ends");
 }
 
+#[test]
+fn a_worker_whose_requests_another_one_erases_ends_with_an_error_and_waits_for_nothing() {
+    let Some(bench) = Bench::new() else { return };
+    let trouble = bench.program("trouble", &["-Wno-unused-result"]);
+    for _ in 0..3 {
+        let done = bench.run(&["--alone", "-s", "2"], &trouble, &["erase"]);
+        assert!(done.code == Some(1), "{done}");
+        assert!(done.stderr.contains("message box is broken"), "{done}");
+        assert!(!done.stderr.contains("panicked"), "{done}");
+    }
+}
+
 /// Writes a line into a control file.
 fn tell(cluster: &Cluster, node: &str, path: &str, line: &str) {
     let mut command = client(cluster, node, &["write", path]);

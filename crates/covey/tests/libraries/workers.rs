@@ -1,7 +1,8 @@
 //! `covey cell` where something is full, gone, or does not listen.
 
-use crate::cell::Bench;
+use crate::cell::{Bench, Running};
 use crate::support::{has_program, run, skip};
+use std::fs::{self, OpenOptions};
 use std::process::Command;
 
 /// The same command where a directory is a file system of a mebibyte, with a file `file` of eight.
@@ -29,7 +30,7 @@ fn a_full_disk_below_a_mapped_file_is_an_error_that_says_so() {
     let Some(bench) = Bench::new() else { return };
     let program = bench.program("files", &[]);
     let disk = bench.dir.path().join("disk");
-    std::fs::create_dir(&disk).unwrap();
+    fs::create_dir(&disk).unwrap();
     let (disk, file) = (disk.display().to_string(), disk.join("file").display().to_string());
     let command = bench.command(&["--alone"], &program, &["fill", &file]);
     let Some(command) = on_a_small_disk(&command, &disk) else { return };
@@ -39,4 +40,31 @@ fn a_full_disk_below_a_mapped_file_is_an_error_that_says_so() {
     }
     assert!(done.ok, "{done}");
     assert_eq!(done.stdout, "mapped\nerror 28\nkept 1\nbehind it 1\n", "{done}");
+}
+
+#[test]
+fn coroutines_on_small_stacks_copy_from_a_file_that_is_cut_off_again_and_again() {
+    let Some(bench) = Bench::new() else { return };
+    let program = bench.program("cut", &[]);
+    let [file, control] = ["file", "control"].map(|name| bench.dir.path().join(name));
+    let words = [&file, &control].map(|file| format!("#U{}", file.display()));
+    for threads in [&[][..], &["--threads"]] {
+        fs::write(&file, [b'x'; 128 << 10]).unwrap();
+        fs::write(&control, [0; 16]).unwrap();
+        let options = [&["--alone", "-s", "2"], threads].concat();
+        let words = words.each_ref().map(String::as_str);
+        let mut running = Running::start(bench.command(&options, &program, &words));
+        running.line_with("copies");
+        let cut = OpenOptions::new().write(true).open(&file).unwrap();
+        for turn in 0..5_000 {
+            cut.set_len(turn % 5 * 20_000).unwrap();
+            std::thread::yield_now();
+            cut.set_len(128 << 10).unwrap();
+        }
+        fs::write(&control, [1; 16]).unwrap();
+        for _ in 0..2 {
+            assert_eq!(running.line_with("0 "), "0 strange bytes\n", "{threads:?}");
+        }
+        assert!(running.child.wait().unwrap().success(), "{threads:?}");
+    }
 }

@@ -292,8 +292,11 @@ impl Host {
                 why = &mut broken => why,
                 failure = running.ended() => return (failure, true),
                 why = &mut told => why.to_owned(),
-                // What is wrong with a box is noticed by who serves it.
-                _ = ticks.tick() => continue,
+                // What is wrong with a box is noticed by who serves it, or now.
+                _ = ticks.tick() => {
+                    workers.borrow_mut()[number as usize].iter_mut().for_each(Worker::check);
+                    continue;
+                }
             };
             running.kill();
             return (Some(why), false);
@@ -314,6 +317,13 @@ impl Worker {
                 self.failure = Some(why);
                 true
             }
+        }
+    }
+
+    /// Ends it where an answer has been overwritten: it would wait for that for ever.
+    fn check(&mut self) {
+        if let Err(broken) = self.mailbox.check() {
+            self.failure.get_or_insert_with(|| broken.to_string());
         }
     }
 

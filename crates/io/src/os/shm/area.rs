@@ -327,8 +327,8 @@ pub fn greeted(socket: &UnixStream) -> io::Result<(Card, Area, super::Bell, supe
     let (bytes, fds) = meet::receive::<CARD_BYTES>(socket)?;
     let (card, can_barrier) =
         Card::decode(&bytes).ok_or_else(|| refuse("host is of another version"))?;
-    let [area, host, worker] =
-        <[OwnedFd; 3]>::try_from(fds).map_err(|_| refuse("host has handed over no memory"))?;
+    let [area, host, worker] = <[OwnedFd; 3]>::try_from(fds)
+        .map_err(|_| refuse("no memory came over, or this process may open no more files"))?;
     let mut area = Area::open(area.as_fd())?;
     area.rely_on_barriers(can_barrier);
     Ok((card, area, host.into(), worker.into()))
