@@ -217,21 +217,18 @@ async fn listen(config: &Config, server: &str, keys: &Keys, limits: &mut Limits)
     let fid = open(&conn).await?;
     let sayer = Sayer::of(config, server).await;
     while !pacing::list().is_empty() {
-        let (begun, mut bytes) = (Instant::now(), 0);
+        let begun = Instant::now();
         let read = conn.call(Message::Tread { fid, offset: 0, count: READ_BYTES });
         let late = |_| Errno::because(Errno::ETIMEDOUT, "no word in 3 s");
-        match tokio::time::timeout(SILENCE_MAX, read).await.map_err(late)?? {
-            Message::Rread { data } => {
-                let data = data.into_bytes();
-                bytes = data.len();
-                let text = String::from_utf8_lossy(&data).into_owned();
-                limits.obey(&text, &sayer);
-                let ends = || pacing::list().into_iter().map(|(ends, _)| ends);
-                terms().obey(&text, server, || sayer.is_here(ends()));
-            }
+        let data = match tokio::time::timeout(SILENCE_MAX, read).await.map_err(late)?? {
+            Message::Rread { data } => data.into_bytes(),
             other => return Err(Errno::because(Errno::EPROTO, other.name())),
-        }
-        tokio::time::sleep(pause_after(bytes).saturating_sub(begun.elapsed())).await;
+        };
+        let text = String::from_utf8_lossy(&data);
+        limits.obey(&text, &sayer);
+        let ends = || pacing::list().into_iter().map(|(ends, _)| ends);
+        terms().obey(&text, server, || sayer.is_here(ends()));
+        tokio::time::sleep(pause_after(data.len()).saturating_sub(begun.elapsed())).await;
     }
     Ok(())
 }
