@@ -34,6 +34,10 @@ pub trait Files: Send + Sync + 'static {
 
     fn lookup(&self, who: &Caller, parent: Id, name: &Name) -> impl Future<Output = Result<Inode>>;
     fn stat(&self, id: Id) -> impl Future<Output = Result<Stat>>;
+    /// A file's mode, with what is being done to it.
+    fn mode(&self, id: Id) -> impl Future<Output = Result<u32>> {
+        async move { Ok(self.stat(id).await?.inode.mode) }
+    }
     fn setattr(&self, who: &Caller, id: Id, set: SetAttr) -> impl Future<Output = Result<Stat>>;
     /// The same through a file that is open for writing.
     fn setattr_open(

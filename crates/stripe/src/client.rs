@@ -287,6 +287,14 @@ impl Fs {
         Stat::new(inode, blocks)
     }
 
+    /// A file's mode, with what was done to it and has yet to be sent.
+    pub async fn mode(&self, id: Id) -> Result<u32> {
+        match self.shared.session.mode_late(id) {
+            Some(mode) => Ok(mode),
+            None => Ok(self.inode(id).await?.mode),
+        }
+    }
+
     /// Changes attributes.
     pub async fn setattr(&self, who: &Caller, id: Id, change: SetAttr) -> Result<Stat> {
         self.change_attributes(who, id, change, 0).await

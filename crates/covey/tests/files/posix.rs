@@ -5,7 +5,7 @@ use crate::support::bytes::{assert_same, noise};
 use crate::support::{Cluster, has_program, is_root, open, run, two_mounts, until};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, Mode, OFlags, SeekFrom, XattrFlags, copy_file_range, fallocate,
-    getxattr, lgetxattr, linkat, listxattr, lsetxattr, removexattr, seek, setxattr,
+    fsetxattr, getxattr, lgetxattr, linkat, listxattr, lsetxattr, removexattr, seek, setxattr,
 };
 use rustix::io::Errno;
 use std::fs::{self, File};
@@ -63,6 +63,39 @@ fn an_attribute_set_on_one_mount_is_read_on_the_other_at_once() {
         lsetxattr(one.join("l"), "trusted.x", b"t", any).unwrap();
         let mut value = vec![0; 8];
         assert_eq!(lgetxattr(two.join("l"), "trusted.x", &mut value), Ok(1));
+    }
+}
+
+/// A list of access rights as the kernel takes it: tags and permissions.
+fn access_list(entries: &[(u16, u16)]) -> Vec<u8> {
+    let entry = |&(tag, permission): &(u16, u16)| {
+        [tag.to_le_bytes(), permission.to_le_bytes(), [0xff; 2], [0xff; 2]].concat()
+    };
+    [2_u32.to_le_bytes().to_vec(), entries.iter().flat_map(entry).collect()].concat()
+}
+
+#[test]
+fn a_list_of_access_rights_that_is_a_mode_sets_the_mode_and_any_other_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let Some((_cluster, one, two)) = two_mounts(2) else { return };
+    let name = "system.posix_acl_access";
+    let list = access_list(&[(0x01, 6), (0x04, 4), (0x20, 0)]);
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+    for before in [0o600, 0o1777, 0o2755, 0o4711] {
+        let here = one.join(format!("f{before:o}"));
+        let there = two.join(here.file_name().unwrap());
+        let file = File::create_new(&here).unwrap();
+        file.set_permissions(PermissionsExt::from_mode(before)).unwrap();
+        assert_eq!(mode(&here), before);
+        fsetxattr(&file, name, &list, XattrFlags::empty()).unwrap();
+        let after = before & 0o7000 | 0o640;
+        assert_eq!((mode(&here), mode(&there)), (after, after), "{before:o}");
+        drop(file);
+        assert_eq!((mode(&here), mode(&there)), (after, after), "{before:o}");
+        let other = access_list(&[(0x01, 6), (0x02, 7), (0x04, 4), (0x10, 7), (0x20, 0)]);
+        let other = setxattr(&there, name, &other, XattrFlags::empty());
+        assert!(matches!(other, Err(Errno::OPNOTSUPP | Errno::INVAL)), "{other:?}");
+        assert_eq!(mode(&here), after);
     }
 }
 

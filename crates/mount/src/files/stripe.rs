@@ -34,6 +34,10 @@ impl Files for Fs {
         Ok(Fs::stat(self, id).await?)
     }
 
+    async fn mode(&self, id: Id) -> Result<u32> {
+        Ok(Fs::mode(self, id).await?)
+    }
+
     async fn setattr(&self, who: &Caller, id: Id, set: SetAttr) -> Result<Stat> {
         Ok(Fs::setattr(self, who, id, set).await?)
     }

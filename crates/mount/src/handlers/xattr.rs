@@ -2,7 +2,8 @@
 //!
 //! One of them is not kept as such: a file's own consistency mode can be seen and set as
 //! `user.covey.consistency`, by the owner of the file, who need not know of the cluster. Lists
-//! leave it out, so that a copy of all attributes does not carry it to other files. Another is made when it is read:
+//! leave it out, so that a copy of all attributes does not carry it to other files. A list of access rights that
+//! says no more than a mode, which cp(1) sets on each file that it copies, sets the mode. Another is made when it is read:
 //! `user.covey.stats`, what its reader has asked of the mount ([`counts`](crate::counts)).
 
 use super::{Result, Session};
@@ -11,7 +12,7 @@ use crate::abi::{Header, Pad, Text};
 use crate::counts::STATS;
 use crate::files::Files;
 use crate::transport::Answer;
-use covey_ninep::tree::Errno;
+use covey_ninep::tree::{Errno, SetAttr};
 use covey_stripe::client::CONSISTENCY;
 use covey_stripe::ops::{Caller, Consistency, xattr};
 use covey_wire::{Bytes, Name};
@@ -59,6 +60,9 @@ impl<F: Files> Session<F> {
             let what = format!("a SETXATTR of {size} bytes carries {}", value.len());
             return Err(Errno::because(Errno::EIO, what));
         }
+        if rest == ACCESS_ACL {
+            return self.set_mode_as_acl(header, &value, flags).await;
+        }
         let name = settable(Text(rest.into()))?;
         if name.as_bytes() == CONSISTENCY.as_bytes() {
             let mode = std::str::from_utf8(&value).ok().and_then(Consistency::from_name);
@@ -69,6 +73,19 @@ impl<F: Files> Session<F> {
             async |who: &Caller| self.files.setxattr(who, id, &name, value.clone(), flags).await;
         self.as_caller(header, setting).await?;
         Ok(Answer::Done)
+    }
+
+    /// The kernel leaves it to us to change the mode, and believes what it knew of it.
+    async fn set_mode_as_acl(&self, header: &Header, acl: &[u8], flags: u32) -> Result<Answer> {
+        let id = header.nodeid;
+        let bits = mode_of(acl).filter(|_| flags == 0).ok_or(Errno::EOPNOTSUPP)?;
+        self.behind.settle(id).await;
+        let mode = self.files.mode(id).await? & SPECIAL_BITS | bits;
+        self.look_for_setgid(header, mode);
+        let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+        let setting = async |who: &Caller| self.files.setattr(who, id, set.clone()).await;
+        self.as_caller(header, setting).await?;
+        Ok(Answer::Forgetting(id, Vec::new()))
     }
 
     pub(super) async fn removexattr(&self, header: &Header, name: Text) -> Result<Answer> {
@@ -127,4 +144,56 @@ fn supported(name: Text) -> Result<Name> {
 fn settable(name: Text) -> Result<Name> {
     let name = supported(name)?;
     if name.as_bytes() == STATS.as_bytes() { Err(Errno::EPERM.into()) } else { Ok(name) }
+}
+
+/// The permission bits that a list of access rights comes to: that of a file's owner, its group and others, and of
+/// nobody else.
+fn mode_of(acl: &[u8]) -> Option<u32> {
+    let (version, entries) = acl.split_first_chunk::<4>()?;
+    let (entries, []) = entries.as_chunks::<ACL_ENTRY_BYTES>() else { return None };
+    let number = |at: usize, entry: &[u8; ACL_ENTRY_BYTES]| {
+        u32::from(u16::from_le_bytes([entry[at], entry[at + 1]]))
+    };
+    let is_plain = entries.iter().map(|entry| number(0, entry)).eq(ACL_TAGS)
+        && entries.iter().all(|entry| number(2, entry) <= 7);
+    let is_known = u32::from_le_bytes(*version) == ACL_VERSION;
+    let bits = entries.iter().fold(0, |bits, entry| bits << 3 | number(2, entry));
+    (is_known && is_plain).then_some(bits)
+}
+
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+
+/// As linux/posix_acl_xattr.h has it.
+const ACL_VERSION: u32 = 2;
+
+/// Tag, permission and a user or group.
+const ACL_ENTRY_BYTES: usize = 8;
+
+/// The owner, the group, others.
+const ACL_TAGS: [u32; 3] = [0x01, 0x04, 0x20];
+
+/// Set-user-id, set-group-id and the sticky bit.
+const SPECIAL_BITS: u32 = 0o7000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn acl(entries: &[(u16, u16)]) -> Vec<u8> {
+        let entry = |&(tag, permission): &(u16, u16)| {
+            [tag.to_le_bytes(), permission.to_le_bytes(), [0xff; 2], [0xff; 2]].concat()
+        };
+        [2_u32.to_le_bytes().to_vec(), entries.iter().flat_map(entry).collect()].concat()
+    }
+
+    #[test]
+    fn a_list_of_access_rights_is_a_mode_where_it_names_nobody_else() {
+        let plain = acl(&[(0x01, 6), (0x04, 5), (0x20, 4)]);
+        assert_eq!(mode_of(&plain), Some(0o654));
+        assert_eq!(mode_of(&plain[..plain.len() - 1]), None);
+        assert_eq!(mode_of(&acl(&[(0x01, 6), (0x02, 7), (0x04, 5), (0x10, 7), (0x20, 4)])), None);
+        assert_eq!(mode_of(&acl(&[(0x01, 8), (0x04, 5), (0x20, 4)])), None);
+        assert_eq!(mode_of(&acl(&[(0x01, 6), (0x04, 5)])), None);
+        assert_eq!(mode_of(&[]), None);
+    }
 }

@@ -197,6 +197,14 @@ impl Late {
         Some(inode)
     }
 
+    /// The mode of a file that this client is alone with.
+    pub fn mode(&self, id: Id) -> Option<u32> {
+        let now = self.wire.net.now();
+        let state = self.lock();
+        let file = state.files.get(&id).filter(|file| file.is_quiet(now))?;
+        Some(file.inode.mode)
+    }
+
     fn kept<'a>(&self, file: &'a mut Alone, caller: &Caller, id: Id, now: Instant) -> &'a mut Kept {
         file.kept.get_or_insert_with(|| Kept {
             caller: caller.clone(),
@@ -355,6 +363,13 @@ impl Late {
     }
 }
 
+impl super::Session {
+    /// The mode of a file that this client is alone with.
+    pub fn mode_late(&self, id: Id) -> Option<u32> {
+        self.late.mode(id)
+    }
+}
+
 impl State {
     /// Forgets files that this client is alone with no longer, and of which nothing is left to say.
     fn forget_ended(&mut self, now: Instant) {
@@ -370,9 +385,14 @@ impl State {
 impl Alone {
     /// Whether something more may be kept on behalf of the caller.
     fn takes(&self, caller: &Caller, now: Instant) -> bool {
-        let is_alone = self.until.is_some_and(|until| now + MARGIN < until);
         let is_same = self.kept.as_ref().is_none_or(|kept| is_same(&kept.caller, caller));
-        is_alone && is_same && self.going.is_none() && self.failed.is_none()
+        is_same && self.is_quiet(now)
+    }
+
+    /// Whether this client is alone with it, and nothing of it is being said.
+    fn is_quiet(&self, now: Instant) -> bool {
+        let is_alone = self.until.is_some_and(|until| now + MARGIN < until);
+        is_alone && self.going.is_none() && self.failed.is_none()
     }
 
     fn kept_bytes(&self) -> usize {
