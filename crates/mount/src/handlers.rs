@@ -25,10 +25,10 @@ pub(crate) use xattr::sized;
 
 use super::MountOptions;
 use super::abi::{Header, Request};
-use super::behind::Behind;
+use super::behind::{Behind, Moment};
 use super::counts::Counts;
 use super::files::Files;
-use super::kernel::Kernel;
+use super::kernel::{Asked, Kernel};
 use super::takeover::state::Settled;
 use super::transport::{Answer, Service};
 use askers::Askers;
@@ -101,8 +101,15 @@ struct OpenDir<T> {
     _file: T,
     /// Who opened it: permission was checked then.
     who: Caller,
-    /// Where the listing ends that is being read: entries made later are left out.
-    limit: Mutex<u64>,
+    /// How far the listing has come that is being read.
+    reached: Mutex<dirs::Reached>,
+}
+
+/// The moment before something was asked for of which the kernel will be told.
+#[derive(Clone, Copy)]
+struct Then {
+    written: Moment,
+    asked: Asked,
 }
 
 impl<F: Files> Session<F> {
@@ -127,6 +134,10 @@ impl<F: Files> Session<F> {
             untold: Mutex::default(),
             aside: Arc::default(),
         }
+    }
+
+    fn now(&self) -> Then {
+        Then { written: self.behind.now(), asked: self.kernel.asking() }
     }
 
     /// Before the mount ends: what was written reaches the servers.
@@ -206,7 +217,7 @@ impl<F: Files> Session<F> {
             Statfs {} => Box::pin(self.statfs()).await,
             Ioctl { .. } => Err(Errno::because(ENOTTY, "no ioctl is known here")),
             Init { .. } => {
-                let (answer, settled) = init::init(&self.options, &request)?;
+                let (answer, settled) = init::init(&request)?;
                 settled.map(|settled| self.settled.set(settled));
                 Ok(answer)
             }

@@ -1,21 +1,28 @@
 //! What the kernel was told to remember, and how it is made to forget.
 //!
 //! Under leases the kernel may keep attributes, and the names of directories: paths are walked
-//! without a request. Names of files are left to LOOKUP, which is answered from memory too.
+//! without a request. Names of files, and that there are none, it keeps for a moment ([`glimpses`]);
+//! else they are left to LOOKUP, which is answered from memory too.
 //!
 //! - **Attributes** are forgotten by INVAL_INODE, which takes no lock. An answer on its way is no
-//!   danger: the kernel drops a GETATTR's that began before.
+//!   danger: the kernel drops a GETATTR's that began before. Those of an inode that is about to be made
+//!   are a glimpse.
 //! - **Names of directories** are made to expire by INVAL_ENTRY, which takes the lock of the parent
 //!   directory, so it is done by a thread of its own. Somebody who holds that lock waits for our
 //!   answer, and that may have to wait for another client, whose lock may wait for us: but only
 //!   where both move directories of one and the same directory, and then no longer than a lease
 //!   lasts. To expire is not to be dropped: whatever is mounted below stays.
 
+mod glimpses;
+
+pub use glimpses::Asked;
+
 use super::abi::reply::{InvalEntry, InvalInode, OutHeader, encode};
 use super::takeover::state as takeover;
 use covey_stripe::client::Forget;
 use covey_stripe::ops::{Id, Lease};
 use covey_wire::Name;
+use glimpses::Glimpses;
 use rustix::io::Errno as OsError;
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
@@ -28,6 +35,7 @@ use tokio::sync::oneshot;
 pub struct Kernel {
     device: OwnedFd,
     places: Mutex<Places>,
+    glimpses: Glimpses,
     expiring: Beside<Place>,
     dropping: Beside<Id>,
 }
@@ -91,7 +99,8 @@ impl Kernel {
     pub fn new(device: OwnedFd) -> io::Result<Arc<Kernel>> {
         let (expiring, expiries) = Beside::new();
         let (dropping, drops) = Beside::new();
-        let kernel = Arc::new(Kernel { device, places: Mutex::default(), expiring, dropping });
+        let (places, glimpses) = Default::default();
+        let kernel = Arc::new(Kernel { device, places, glimpses, expiring, dropping });
         Beside::start(&kernel, "fuse-names", expiries, Kernel::expire)?;
         Beside::start(&kernel, "fuse-pages", drops, |kernel, id| kernel.forget_inode(id, 0))?;
         Ok(kernel)
@@ -103,6 +112,17 @@ impl Kernel {
         let mut places = self.places();
         places.sweep(place.told_at);
         places.by_id.insert(id, place);
+    }
+
+    /// Something is about to be asked for, to be told with [`Kernel::glimpse`].
+    pub fn asking(&self) -> Asked {
+        self.glimpses.asking()
+    }
+
+    /// For how long the kernel may use what it is about to be told of a file, or of the names in a
+    /// directory, which was asked for since `asked`. `left`: of the lease on it, now.
+    pub fn glimpse(&self, id: Id, asked: Asked, left: impl FnOnce() -> Duration) -> Duration {
+        self.glimpses.tell(id, asked, left)
     }
 
     /// A name was moved here, by the kernel itself.
@@ -135,6 +155,7 @@ impl Kernel {
     /// What another process has told the kernel.
     pub fn places_in(&self, places: &[takeover::Place]) {
         let now = Instant::now();
+        self.glimpses.take_over();
         let mut known = self.places();
         for takeover::Place { id, parent, name, age_ms } in places {
             let told_at = now.checked_sub(Duration::from_millis(*age_ms)).unwrap_or(now);
@@ -154,10 +175,17 @@ impl Kernel {
                     Lease { id, place: true } => expired.push(*id),
                 }
             }
-            let kernel = kernel.clone();
+            let (kernel, leases) = (kernel.clone(), leases.to_vec());
+            let glimpsed_until = kernel.glimpses.take_back(&leases);
             Box::pin(async move {
                 for id in expired {
                     kernel.forget_place(id).await;
+                }
+                if let Some(until) = glimpsed_until {
+                    tokio::time::sleep_until(until.into()).await;
+                    // What they came with may be open by now.
+                    let of_files = leases.iter().filter(|lease| !lease.place);
+                    of_files.for_each(|lease| kernel.forget_attributes(lease.id));
                 }
             })
         })

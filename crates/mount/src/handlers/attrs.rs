@@ -1,10 +1,9 @@
 //! Attributes: GETATTR, SETATTR, ACCESS, STATFS, and the kernel's picture of an inode.
 
-use super::{Result, Session, locked};
+use super::{Result, Session, Then, locked};
 use crate::abi::flags::fattr;
 use crate::abi::reply::{Attr, AttrOut, Entry, StatfsOut, StatxOut, SxTime, encode};
 use crate::abi::{Header, Pad, Request};
-use crate::behind::Moment;
 use crate::files::Files;
 use crate::transport::Answer;
 use covey_ninep::tree::{Errno, SetAttr, SetTime, Time};
@@ -89,10 +88,18 @@ impl<F: Files> Session<F> {
     }
 
     /// The entry of an inode, from what the metadata server says alone.
-    pub(super) fn entry(&self, parent: Id, name: &Name, inode: &Inode) -> Entry {
+    /// `then`: a moment before it was asked for, where somebody looks: who has just made it wants no
+    /// more of it, and others may.
+    pub(super) fn entry(
+        &self,
+        parent: Id,
+        name: &Name,
+        inode: &Inode,
+        then: Option<Then>,
+    ) -> Entry {
         self.note_told(inode);
-        let entry_valid = self.entry_valid(parent, name, inode);
-        let attr_valid = self.entry_attr_valid(inode);
+        let entry_valid = self.entry_valid(parent, name, inode, then);
+        let attr_valid = self.entry_attr_valid(inode, then);
         Entry {
             nodeid: inode.id,
             generation: 0,
@@ -105,13 +112,16 @@ impl<F: Files> Session<F> {
     }
 
     /// How long a name is good: of directories, which are passed on the way to everything, as long
-    /// as the lease on their place. Longer where the directory's mode is weaker.
-    fn entry_valid(&self, parent: Id, name: &Name, inode: &Inode) -> Duration {
+    /// as the lease on their place, else for a glimpse. Longer where the directory's mode is weaker.
+    fn entry_valid(&self, parent: Id, name: &Name, inode: &Inode, then: Option<Then>) -> Duration {
         let is_dir = inode.mode & S_IFMT == S_IFDIR;
         let is_dots = matches!(name.as_bytes(), b"." | b"..");
         let kept = self.names_kept(parent);
-        if !kept.is_zero() || !is_dir || is_dots {
+        if !kept.is_zero() || is_dots {
             return kept;
+        }
+        if !is_dir {
+            return self.glimpse(parent, then);
         }
         let left = self.files.time_left(inode.id).1.saturating_sub(DELAY);
         if !left.is_zero() {
@@ -120,20 +130,32 @@ impl<F: Files> Session<F> {
         left
     }
 
+    /// How long what was asked for of a file after `then`, or of the names in a directory, is good for
+    /// the kernel without a way to take it back.
+    pub(super) fn glimpse(&self, id: Id, then: Option<Then>) -> Duration {
+        then.map_or(Duration::ZERO, |then| {
+            self.kernel.glimpse(id, then.asked, || self.files.time_left(id).0)
+        })
+    }
+
     /// How long the attributes in an entry are good.
     ///
-    /// On a strict mount stat(2) would ask twice, LOOKUP and GETATTR. A nanosecond, which the kernel
-    /// rounds up to a tick of its clock, spares the second. It is safe for what is not open: the
+    /// Without a lease stat(2) would ask twice on a strict mount, LOOKUP and GETATTR. A nanosecond, which
+    /// the kernel rounds up to a tick of its clock, spares the second. It is safe for what is not open: the
     /// next stat by name asks again, and OPEN makes the kernel forget. Directories stay out of it,
     /// because `.` is reached without a LOOKUP.
     ///
-    /// A lease does not count here: an inode that the kernel is about to make cannot be made to
-    /// forget. The answer to a GETATTR can, and is good for as long as the lease.
-    fn entry_attr_valid(&self, inode: &Inode) -> Duration {
+    /// Under a lease they are good for a glimpse: an inode that the kernel is about to make cannot be
+    /// made to forget. The answer to a GETATTR can, and is good for as long as the lease.
+    fn entry_attr_valid(&self, inode: &Inode, then: Option<Then>) -> Duration {
         let is_dir = inode.mode & S_IFMT == S_IFDIR;
-        match self.attributes_kept(inode) {
+        let kept = match self.attributes_kept(inode) {
             // The blocks are not known: whoever wants them must ask.
-            _ if inode.sparse => Duration::ZERO,
+            _ if inode.sparse => return Duration::ZERO,
+            Duration::ZERO => self.glimpse(inode.id, then),
+            kept => kept,
+        };
+        match kept {
             Duration::ZERO if is_dir || locked(&self.opened).contains_key(&inode.id) => {
                 Duration::ZERO
             }
@@ -161,8 +183,8 @@ impl<F: Files> Session<F> {
 
     /// The attributes of a name's inode, which were asked for after `then`, once what was written of
     /// it has reached the servers.
-    pub(super) async fn settled(&self, inode: Inode, then: Moment) -> Result<Inode> {
-        if !self.behind.wrote_since(inode.id, then) {
+    pub(super) async fn settled(&self, inode: Inode, then: Then) -> Result<Inode> {
+        if !self.behind.wrote_since(inode.id, then.written) {
             return Ok(inode);
         }
         self.behind.settle(inode.id).await;

@@ -4,16 +4,24 @@
 //! come and go. It ends at the last cookie that was in use when it began: a loop that makes a file
 //! for each entry it sees comes to an end.
 
-use super::{OpenDir, Result, Session, locked};
+use super::{OpenDir, Result, Session, Then, locked};
 use crate::abi::reply::{Dirents, Entry, OpenOut, encode};
 use crate::abi::{Header, reply};
-use crate::behind::Moment;
 use crate::files::Files;
 use crate::transport::Answer;
 use covey_ninep::tree::Errno;
 use covey_stripe::client::Listing;
-use covey_stripe::ops::{Caller, DirEntry, Id};
+use covey_stripe::ops::{Caller, DirEntry, Id, Inode};
 use std::sync::Mutex;
+
+/// How far a listing has come.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Reached {
+    /// Where it ends: entries made later are left out.
+    pub limit: u64,
+    /// The cookie of its last entry, once that is known: nothing comes after it.
+    pub end: Option<u64>,
+}
 
 impl<F: Files> Session<F> {
     pub(super) async fn opendir(&self, header: &Header) -> Result<Answer> {
@@ -22,8 +30,8 @@ impl<F: Files> Session<F> {
             Ok((who.clone(), file))
         };
         let (who, file) = self.as_caller(header, opening).await?;
-        let (id, limit) = (header.nodeid, Mutex::new(0));
-        let fh = self.dirs.insert(OpenDir { id, _file: file, who, limit });
+        let (id, reached) = (header.nodeid, Mutex::default());
+        let fh = self.dirs.insert(OpenDir { id, _file: file, who, reached });
         Ok(Answer::Small(encode(&OpenOut { fh, open_flags: 0, backing_id: 0 })))
     }
 
@@ -36,13 +44,17 @@ impl<F: Files> Session<F> {
         listing: Listing,
     ) -> Result<Answer> {
         let dir = self.dirs.find(fh)?;
-        let limit = match cookie {
-            0 => 0,
-            _ => *locked(&dir.limit),
+        let before = match cookie {
+            0 => Reached::default(),
+            _ => *locked(&dir.reached),
         };
-        let then = self.behind.now();
-        let page = self.files.readdir(&dir.who, id, cookie, limit, size, listing).await?;
-        *locked(&dir.limit) = page.limit;
+        if before.end == Some(cookie) {
+            return Ok(Answer::Small(Vec::new()));
+        }
+        let then = self.now();
+        let page = self.files.readdir(&dir.who, id, cookie, before.limit, size, listing).await?;
+        let end = page.entries.last().filter(|_| page.end).map(|last| last.cookie);
+        *locked(&dir.reached) = Reached { limit: page.limit, end };
         if page.entries.is_empty() && !page.end {
             return Err(Errno::because(Errno::EIO, "an empty page in the middle of a directory"));
         }
@@ -59,16 +71,18 @@ impl<F: Files> Session<F> {
 
     /// With nodeid 0 the kernel takes the name and asks for the inode when it wants it: so for `.`
     /// and `..`, as the protocol asks, and where the attributes or their blocks are not known, or not
-    /// what they will be when the writes that are gathered have arrived.
-    fn entry_of(&self, dir: Id, entry: &DirEntry, then: Moment) -> Entry {
+    /// what they will be when the writes that are gathered have arrived. And where the name may not be
+    /// kept: it would be asked for again.
+    fn entry_of(&self, dir: Id, entry: &DirEntry, then: Then) -> Entry {
         let special = matches!(entry.name.as_bytes(), b"." | b"..");
-        match &entry.inode {
-            Some(inode)
-                if !special && !inode.sparse && !self.behind.wrote_since(inode.id, then) =>
-            {
-                self.entry(dir, &entry.name, inode)
-            }
-            _ => Entry {
+        let is_good = |inode: &&Inode| {
+            !special && !inode.sparse && !self.behind.wrote_since(inode.id, then.written)
+        };
+        let told = entry.inode.as_ref().filter(is_good);
+        let told = told.map(|inode| self.entry(dir, &entry.name, inode, Some(then)));
+        match told.filter(|told| told.entry_valid > 0 || told.entry_valid_nsec > 0) {
+            Some(told) => told,
+            None => Entry {
                 nodeid: 0,
                 generation: 0,
                 entry_valid: 0,

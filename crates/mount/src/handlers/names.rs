@@ -1,6 +1,6 @@
 //! Names: LOOKUP and everything that makes, moves or removes one.
 
-use super::{Result, Session};
+use super::{Result, Session, Then};
 use crate::abi::flags::open;
 use crate::abi::reply::{Attr, Entry, encode};
 use crate::abi::{Header, Text};
@@ -15,7 +15,7 @@ use std::time::Duration;
 impl<F: Files> Session<F> {
     pub(super) async fn lookup(&self, header: &Header, name: Text) -> Result<Answer> {
         let name = checked(name)?;
-        let (parent, then) = (header.nodeid, self.behind.now());
+        let (parent, then) = (header.nodeid, self.now());
         let found = match name.as_bytes() {
             // Only who holds a file handle for a number is sent here, and needs no path to it.
             b"." => self.files.stat(parent).await.map(|stat| stat.inode),
@@ -26,9 +26,15 @@ impl<F: Files> Session<F> {
             }
         };
         match found {
-            Ok(inode) => Ok(self.entry_out(parent, &name, &self.settled(inode, then).await?)),
+            Ok(inode) => {
+                let inode = self.settled(inode, then).await?;
+                Ok(self.entry_out(parent, &name, &inode, Some(then)))
+            }
             Err(error) if error.code == Errno::ENOENT => {
-                let kept = self.names_kept(parent);
+                let kept = match self.names_kept(parent) {
+                    Duration::ZERO => self.glimpse(parent, Some(then)),
+                    kept => kept,
+                };
                 if kept.is_zero() { Err(error) } else { Ok(nowhere(kept)) }
             }
             Err(error) => Err(error),
@@ -69,7 +75,7 @@ impl<F: Files> Session<F> {
             self.files.create(who, parent, &name, mode, Taken::Refuse, access::NONE).await
         };
         let (inode, _closed_at_once) = self.as_caller(header, making).await?;
-        Ok(self.entry_out(parent, &name, &inode))
+        Ok(self.entry_out(parent, &name, &inode, None))
     }
 
     pub(super) async fn create(
@@ -82,7 +88,7 @@ impl<F: Files> Session<F> {
         let (parent, name, mode) = (header.nodeid, checked(name)?, mode & 0o7777);
         let exclusive = flags & open::EXCL != 0;
         let access = super::data::access_of(flags);
-        let then = self.behind.now();
+        let then = self.now();
         self.look_for_setgid(header, mode);
         let making = async |who: &Caller| {
             self.files.create(who, parent, &name, mode, Taken::unless(exclusive), access).await
@@ -96,7 +102,7 @@ impl<F: Files> Session<F> {
             let cut = async |who: &Caller| self.files.setattr(who, id, set.clone()).await;
             inode = self.as_caller(header, cut).await?.inode;
         }
-        let mut entry = self.entry(header.nodeid, &name, &inode);
+        let mut entry = self.entry(header.nodeid, &name, &inode, None);
         // The kernel looks at the mode once more before the file is open. Without a lease it asks:
         // attributes of an open file are kept under one only.
         let is_kept = !self.attributes_kept(&inode).is_zero();
@@ -117,7 +123,7 @@ impl<F: Files> Session<F> {
             async |who: &Caller| self.files.tmpfile(who, header.nodeid, mode, access).await;
         let (inode, file) = self.as_caller(header, making).await?;
         let (opened, _) = self.opened(inode.id, file, flags);
-        let mut out = encode(&self.entry(header.nodeid, &Name::EMPTY, &inode));
+        let mut out = encode(&self.entry(header.nodeid, &Name::EMPTY, &inode, None));
         opened.put((), &mut out);
         Ok(Answer::Small(out))
     }
@@ -156,11 +162,11 @@ impl<F: Files> Session<F> {
 
     pub(super) async fn link(&self, header: &Header, id: Id, name: Text) -> Result<Answer> {
         let (parent, name) = (header.nodeid, checked(name)?);
-        let then = self.behind.now();
+        let then = self.now();
         let linking = async |who: &Caller| self.files.link(who, id, parent, &name).await;
         let inode = self.as_caller(header, linking).await?;
         let inode = self.settled(inode, then).await?;
-        Ok(self.entry_out(parent, &name, &inode))
+        Ok(self.entry_out(parent, &name, &inode, None))
     }
 
     async fn make(
@@ -177,7 +183,7 @@ impl<F: Files> Session<F> {
             self.files.make(who, parent, &name, mode, rdev, target.clone()).await
         };
         let inode = self.as_caller(header, making).await?;
-        Ok(self.entry_out(parent, &name, &inode))
+        Ok(self.entry_out(parent, &name, &inode, None))
     }
 
     /// A mode that has set-group-id loses it, without a word, where the group is a stranger's.
@@ -187,8 +193,8 @@ impl<F: Files> Session<F> {
         }
     }
 
-    fn entry_out(&self, parent: Id, name: &Name, inode: &Inode) -> Answer {
-        Answer::Small(encode(&self.entry(parent, name, inode)))
+    fn entry_out(&self, parent: Id, name: &Name, inode: &Inode, then: Option<Then>) -> Answer {
+        Answer::Small(encode(&self.entry(parent, name, inode, then)))
     }
 }
 
