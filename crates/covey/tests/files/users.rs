@@ -122,8 +122,8 @@ fn a_mount_tells_a_user_what_that_user_asked() {
     let told = site.done(&["--json", "stats", &home]);
     let told: serde_json::Value = serde_json::from_str(&told).unwrap();
     let mine = &told[&home];
-    assert!(mine["op lookup"]["count"].as_u64() > Some(0), "{told}");
-    assert!(mine["op lookup"]["max_us"].as_f64() > Some(0.0), "{told}");
+    assert!(mine["op opendir"]["count"].as_u64() > Some(0), "{told}");
+    assert!(mine["op opendir"]["max_us"].as_f64() > Some(0.0), "{told}");
     assert_eq!(mine["op write"], serde_json::Value::Null, "{told}");
     let mut roots = crate::support::covey();
     let roots = run({
