@@ -96,6 +96,9 @@ impl Glimpses {
         if state.rest.lasts(Instant::now()) || state.taken_back != asked.0 {
             return false;
         }
+        if state.told.len() >= TOLD_MAX && !state.told.contains_key(&fh) {
+            return false;
+        }
         state.enter(fh, dir, Files::These(files));
         true
     }
@@ -273,6 +276,10 @@ const MARGIN: Duration = Duration::from_millis(500);
 
 const REST_MIN: Duration = Duration::from_secs(1);
 const REST_MAX: Duration = Duration::from_secs(16);
+
+/// Listings that are not noted. Each change looks at all of them, and whoever may open directories decides how many
+/// there are: beyond, nothing is told.
+const TOLD_MAX: usize = 256;
 
 /// Directories that are remembered before those are forgotten whose moment is over.
 const NAMES_MAX: usize = 4096;

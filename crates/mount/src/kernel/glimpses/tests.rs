@@ -85,6 +85,17 @@ fn nothing_lasts_without_a_lease_that_outlasts_it_by_far() {
 }
 
 #[test]
+fn who_leaves_many_listings_unfinished_gets_no_more_of_them() {
+    let glimpses = Glimpses::default();
+    let asked = glimpses.asking();
+    let told = (0..1000).filter(|fh| glimpses.tell(*fh, *fh, vec![1], asked)).count();
+    assert_eq!(told, TOLD_MAX);
+    assert!(glimpses.tell(0, 0, vec![1], asked), "it is one of them");
+    glimpses.noted(0);
+    assert!(glimpses.tell(1000, 1000, vec![1], asked));
+}
+
+#[test]
 fn where_clients_meet_less_and_less_is_told() {
     let glimpses = told();
     glimpses.take_back(&content(DIR));
