@@ -102,8 +102,8 @@ struct OpenDir<T> {
     _file: T,
     /// Who opened it: permission was checked then.
     who: Caller,
-    /// Where the listing ends that is being read: entries made later are left out.
-    limit: Mutex<u64>,
+    /// How far the listing has come that is being read.
+    reached: Mutex<dirs::Reached>,
 }
 
 impl<F: Files> Session<F> {
@@ -130,6 +130,18 @@ impl<F: Files> Session<F> {
         }
     }
 
+    /// A process that makes, moves or removes a name has the lock of the directory, alone, until it is answered.
+    fn note_locks(&self, dir: Id, request: &Request) {
+        use Request::*;
+        match request {
+            Create { .. } | Mknod { .. } | Mkdir { .. } | Symlink { .. } | Link { .. } => {}
+            Unlink { .. } | Rmdir { .. } => {}
+            Rename { newdir, .. } | Rename2 { newdir, .. } => self.kernel.locked(*newdir),
+            _ => return,
+        }
+        self.kernel.locked(dir);
+    }
+
     /// Before the mount ends: what was written reaches the servers.
     pub async fn settle(&self) {
         self.behind.settle_all().await;
@@ -140,6 +152,7 @@ impl<F: Files> Session<F> {
     async fn dispatch(self: Arc<Self>, header: Header, request: Request) -> Result<Answer> {
         use Request::*;
         let id = header.nodeid;
+        self.note_locks(id, &request);
         match request {
             Lookup { name } => self.lookup(&header, name).await,
             Getattr { .. } => self.getattr(id).await,
@@ -181,10 +194,7 @@ impl<F: Files> Session<F> {
                 Box::pin(self.readdir(id, fh, offset, size, Listing::Inodes)).await
             }
             Fsyncdir { .. } => self.files.sync(id).await.map(|()| Answer::Done),
-            Releasedir { fh, .. } => {
-                self.dirs.remove(fh);
-                Ok(Answer::Done)
-            }
+            Releasedir { fh, .. } => self.releasedir(fh),
             Getlk { owner, start, end, kind, pid, lk_flags, .. } => {
                 let wanted = locks::Wanted { owner, start, end, kind, pid, lk_flags };
                 Box::pin(self.getlk(id, wanted)).await
@@ -207,7 +217,7 @@ impl<F: Files> Session<F> {
             Statfs {} => Box::pin(self.statfs()).await,
             Ioctl { .. } => Err(Errno::because(ENOTTY, "no ioctl is known here")),
             Init { .. } => {
-                let (answer, settled) = init::init(&self.options, &request)?;
+                let (answer, settled) = init::init(&request)?;
                 settled.map(|settled| self.settled.set(settled));
                 Ok(answer)
             }

@@ -1,21 +1,28 @@
 //! What the kernel was told to remember, and how it is made to forget.
 //!
 //! Under leases the kernel may keep attributes, and the names of directories: paths are walked
-//! without a request. Names of files are left to LOOKUP, which is answered from memory too.
+//! without a request. Names of files it keeps for a moment after a listing ([`glimpses`]); else they are
+//! left to LOOKUP, which is answered from memory too.
 //!
 //! - **Attributes** are forgotten by INVAL_INODE, which takes no lock. An answer on its way is no
-//!   danger: the kernel drops a GETATTR's that began before.
+//!   danger: the kernel drops those of an inode that it has which were asked for before. Of an inode that it is about
+//!   to make it is told by a listing, which is waited for.
 //! - **Names of directories** are made to expire by INVAL_ENTRY, which takes the lock of the parent
 //!   directory, so it is done by a thread of its own. Somebody who holds that lock waits for our
 //!   answer, and that may have to wait for another client, whose lock may wait for us: but only
 //!   where both move directories of one and the same directory, and then no longer than a lease
 //!   lasts. To expire is not to be dropped: whatever is mounted below stays.
 
+mod glimpses;
+
+pub use glimpses::{Asked, lasts};
+
 use super::abi::reply::{InvalEntry, InvalInode, OutHeader, encode};
 use super::takeover::state as takeover;
 use covey_stripe::client::Forget;
 use covey_stripe::ops::{Id, Lease};
 use covey_wire::Name;
+use glimpses::{Awaited, Glimpses};
 use rustix::io::Errno as OsError;
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
@@ -28,8 +35,10 @@ use tokio::sync::oneshot;
 pub struct Kernel {
     device: OwnedFd,
     places: Mutex<Places>,
+    glimpses: Glimpses,
     expiring: Beside<Place>,
     dropping: Beside<Id>,
+    noting: Beside<Id>,
 }
 
 /// A thread for one kind of work that may have to wait for the kernel.
@@ -91,9 +100,13 @@ impl Kernel {
     pub fn new(device: OwnedFd) -> io::Result<Arc<Kernel>> {
         let (expiring, expiries) = Beside::new();
         let (dropping, drops) = Beside::new();
-        let kernel = Arc::new(Kernel { device, places: Mutex::default(), expiring, dropping });
+        let (noting, locks) = Beside::new();
+        let (places, glimpses) = Default::default();
+        let kernel = Kernel { device, places, glimpses, expiring, dropping, noting };
+        let kernel = Arc::new(kernel);
         Beside::start(&kernel, "fuse-names", expiries, Kernel::expire)?;
         Beside::start(&kernel, "fuse-pages", drops, |kernel, id| kernel.forget_inode(id, 0))?;
+        Beside::start(&kernel, "fuse-noted", locks, Kernel::pass_lock)?;
         Ok(kernel)
     }
 
@@ -103,6 +116,31 @@ impl Kernel {
         let mut places = self.places();
         places.sweep(place.told_at);
         places.by_id.insert(id, place);
+    }
+
+    /// A listing is about to be asked for, to be told with [`Kernel::tell_listing`].
+    pub fn asking(&self) -> Asked {
+        self.glimpses.asking()
+    }
+
+    /// A directory's handle is about to be told of these files, asked for since `asked`; whether it may be.
+    pub fn tell_listing(&self, fh: u64, dir: Id, files: Vec<Id>, asked: Asked) -> bool {
+        self.glimpses.tell(fh, dir, files, asked)
+    }
+
+    /// A directory's handle asks again, or is closed.
+    pub fn listed(&self, fh: u64) {
+        self.glimpses.noted(fh);
+    }
+
+    /// A request has come in whose process holds the directory's lock alone.
+    pub fn locked(&self, dir: Id) {
+        self.glimpses.locked(dir, u64::MAX);
+    }
+
+    /// Another process has had this handle.
+    pub fn handle_in(&self, fh: u64, dir: Id) {
+        self.glimpses.take_over_handle(fh, dir);
     }
 
     /// A name was moved here, by the kernel itself.
@@ -135,6 +173,7 @@ impl Kernel {
     /// What another process has told the kernel.
     pub fn places_in(&self, places: &[takeover::Place]) {
         let now = Instant::now();
+        self.glimpses.take_over();
         let mut known = self.places();
         for takeover::Place { id, parent, name, age_ms } in places {
             let told_at = now.checked_sub(Duration::from_millis(*age_ms)).unwrap_or(now);
@@ -154,13 +193,45 @@ impl Kernel {
                     Lease { id, place: true } => expired.push(*id),
                 }
             }
-            let kernel = kernel.clone();
+            let (kernel, leases) = (kernel.clone(), leases.to_vec());
+            let awaited = kernel.glimpses.take_back(&leases);
             Box::pin(async move {
                 for id in expired {
                     kernel.forget_place(id).await;
                 }
+                if !awaited.is_empty() {
+                    kernel.wait_for(&awaited).await;
+                    // What the kernel has made of it by now.
+                    let of_files = leases.iter().filter(|lease| !lease.place);
+                    of_files.for_each(|lease| kernel.forget_attributes(lease.id));
+                }
+                if let Some(until) = kernel.glimpses.names_until(&leases) {
+                    tokio::time::sleep_until(until.into()).await;
+                }
             })
         })
+    }
+
+    /// Completes when these listings are noted: the locks of their directories tell, if nothing else does before.
+    async fn wait_for(&self, awaited: &Awaited) {
+        let (dirs, up_to) = awaited.dirs();
+        let locking = async {
+            for dir in dirs {
+                self.noting.ask(dir).await;
+                self.glimpses.locked(dir, up_to);
+            }
+        };
+        tokio::select! {
+            () = self.glimpses.wait(awaited) => {}
+            () = locking => {}
+        }
+    }
+
+    /// Has the lock of a directory for an instant: it is taken to look for the name, which no entry has.
+    fn pass_lock(&self, dir: Id) {
+        while !self.forget_name(dir, b".") {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// The attributes of an inode; one that the kernel does not know is no error.
@@ -192,12 +263,17 @@ impl Kernel {
     }
 
     fn expire(&self, place: Place) {
-        let namelen = place.name.len() as u32;
-        let head = InvalEntry { parent: place.parent, namelen, flags: EXPIRE_ONLY };
-        self.notify(NOTIFY_INVAL_ENTRY, &[&encode(&head), place.name.as_bytes(), b"\0"]);
+        self.forget_name(place.parent, place.name.as_bytes());
     }
 
-    fn notify(&self, code: u32, pieces: &[&[u8]]) {
+    /// False where the kernel has not even looked.
+    fn forget_name(&self, parent: Id, name: &[u8]) -> bool {
+        let head = InvalEntry { parent, namelen: name.len() as u32, flags: EXPIRE_ONLY };
+        self.notify(NOTIFY_INVAL_ENTRY, &[&encode(&head), name, b"\0"])
+    }
+
+    /// False for want of memory in the kernel.
+    fn notify(&self, code: u32, pieces: &[&[u8]]) -> bool {
         let length = OutHeader::BYTES + pieces.iter().map(|piece| piece.len()).sum::<usize>();
         let header = encode(&OutHeader { len: length as u32, error: code, unique: 0 });
         let mut slices = vec![IoSlice::new(&header)];
@@ -205,8 +281,12 @@ impl Kernel {
         match rustix::io::retry_on_intr(|| rustix::io::writev(&self.device, &slices)) {
             // NOENT: the kernel does not know it. NODEV, PERM, NOTCONN: not mounted, or no longer.
             Ok(_) | Err(OsError::NOENT | OsError::NODEV | OsError::PERM | OsError::NOTCONN) => {}
-            Err(error) => tracing::error!("fuse: the kernel refused a notification: {error}"),
+            Err(error) => {
+                tracing::error!("fuse: the kernel refused a notification: {error}");
+                return error != OsError::NOMEM;
+            }
         }
+        true
     }
 
     fn places(&self) -> MutexGuard<'_, Places> {

@@ -104,6 +104,89 @@ fn mounts_that_make_and_move_in_one_directory_at_once_do_not_wait_for_one_anothe
     }
 }
 
+/// How many LOOKUPs this user has sent to a mount.
+fn lookups(mount: &Path) -> u64 {
+    let mut value = vec![0; 65536];
+    let length = rustix::fs::getxattr(mount, "user.covey.stats", &mut value[..]).unwrap();
+    let text = String::from_utf8(value[..length].to_vec()).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("op lookup count "));
+    line.map_or(0, |rest| rest.split(' ').next().unwrap().parse().unwrap())
+}
+
+#[test]
+fn a_walk_asks_for_the_directory_and_not_for_each_file() {
+    let Some((_cluster, one, two)) = two_mounts(2) else { return };
+    const FILES: u64 = 100;
+    fs::create_dir(one.join("d")).unwrap();
+    for at in 0..FILES {
+        fs::write(one.join(format!("d/f{at}")), vec![0; at as usize]).unwrap();
+    }
+    let walk = || {
+        let before = lookups(&two);
+        let listed = fs::read_dir(two.join("d")).unwrap();
+        let sizes: u64 = listed.map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
+        assert_eq!(sizes, FILES * (FILES - 1) / 2);
+        lookups(&two) - before
+    };
+    // One walk may be held up for longer than the kernel remembers.
+    let asked: Vec<u64> = (0..10).map(|_| walk()).collect();
+    assert!(asked.iter().any(|&asked| asked < FILES / 10), "{asked:?}");
+}
+
+#[test]
+fn what_a_walk_has_told_the_kernel_is_forgotten_before_it_changes_elsewhere() {
+    let Some((_cluster, one, two)) = two_mounts(2) else { return };
+    let names = ["removed/f", "made/f", "written/f", "guarded/f", "half-listed/f"];
+    for name in names {
+        fs::create_dir(one.join(name).parent().unwrap()).unwrap();
+        if name != "made/f" {
+            fs::write(one.join(name), "x").unwrap();
+        }
+    }
+    let start = Barrier::new(names.len());
+    let change = |name: &str, change: &dyn Fn(&Path)| {
+        let there = two.join(name);
+        for entry in fs::read_dir(there.parent().unwrap()).unwrap() {
+            entry.unwrap().metadata().unwrap();
+        }
+        assert_eq!(is_there(&there), name != "made/f");
+        start.wait();
+        change(&one.join(name));
+        there
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let there = change(names[0], &|here| fs::remove_file(here).unwrap());
+            assert!(!is_there(&there));
+        });
+        scope.spawn(|| {
+            let there = change(names[1], &|here| fs::write(here, "x").unwrap());
+            assert!(is_there(&there));
+        });
+        scope.spawn(|| {
+            let there = change(names[2], &|here| fs::write(here, "longer").unwrap());
+            assert_eq!(fs::metadata(there).unwrap().len(), 6);
+        });
+        scope.spawn(|| {
+            let guard = |here: &Path| {
+                fs::set_permissions(here, PermissionsExt::from_mode(0o600)).unwrap();
+            };
+            let there = change(names[3], &guard);
+            assert_eq!(fs::metadata(there).unwrap().mode() & 0o7777, 0o600);
+        });
+        scope.spawn(|| {
+            // Nothing more is asked of the listing, and it stays open.
+            let mut listing = fs::read_dir(two.join("half-listed")).unwrap();
+            assert!(listing.next().is_some());
+            assert!(is_there(&two.join(names[4])));
+            start.wait();
+            fs::remove_file(one.join(names[4])).unwrap();
+            assert!(!is_there(&two.join(names[4])));
+            drop(listing);
+        });
+    });
+}
+
 #[test]
 fn a_file_opened_from_memory_outlives_its_name() {
     let Some((_cluster, one, two)) = two_mounts(2) else { return };

@@ -122,8 +122,8 @@ fn a_mount_tells_a_user_what_that_user_asked() {
     let told = site.done(&["--json", "stats", &home]);
     let told: serde_json::Value = serde_json::from_str(&told).unwrap();
     let mine = &told[&home];
-    assert!(mine["op lookup"]["count"].as_u64() > Some(0), "{told}");
-    assert!(mine["op lookup"]["max_us"].as_f64() > Some(0.0), "{told}");
+    assert!(mine["op opendir"]["count"].as_u64() > Some(0), "{told}");
+    assert!(mine["op opendir"]["max_us"].as_f64() > Some(0.0), "{told}");
     assert_eq!(mine["op write"], serde_json::Value::Null, "{told}");
     let mut roots = crate::support::covey();
     let roots = run({
@@ -134,7 +134,7 @@ fn a_mount_tells_a_user_what_that_user_asked() {
     let (written, created) = (&roots[&home]["op write"], &roots[&home]["op create"]);
     assert_eq!((&written["bytes"], &created["count"]), (&100.into(), &1.into()), "{roots}");
     let table = site.done(&["stats", &home]);
-    assert!(table.contains("MEAN us") && table.contains("op lookup"), "{table}");
+    assert!(table.contains("MEAN us") && table.contains("op opendir"), "{table}");
     // It is told, not kept.
     let set = rustix::fs::setxattr(&site.home, "user.covey.stats", b"x", XattrFlags::empty());
     assert_eq!(set, Err(rustix::io::Errno::PERM));

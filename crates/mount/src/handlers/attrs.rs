@@ -6,6 +6,7 @@ use crate::abi::reply::{Attr, AttrOut, Entry, StatfsOut, StatxOut, SxTime, encod
 use crate::abi::{Header, Pad, Request};
 use crate::behind::Moment;
 use crate::files::Files;
+use crate::kernel::lasts;
 use crate::transport::Answer;
 use covey_ninep::tree::{Errno, SetAttr, SetTime, Time};
 use covey_stripe::client::Stat;
@@ -89,10 +90,13 @@ impl<F: Files> Session<F> {
     }
 
     /// The entry of an inode, from what the metadata server says alone.
-    pub(super) fn entry(&self, parent: Id, name: &Name, inode: &Inode) -> Entry {
+    /// `is_listed`: it is part of a listing, of which the kernel is told with [`Kernel::tell_listing`].
+    ///
+    /// [`Kernel::tell_listing`]: crate::kernel::Kernel::tell_listing
+    pub(super) fn entry(&self, parent: Id, name: &Name, inode: &Inode, is_listed: bool) -> Entry {
         self.note_told(inode);
-        let entry_valid = self.entry_valid(parent, name, inode);
-        let attr_valid = self.entry_attr_valid(inode);
+        let entry_valid = self.entry_valid(parent, name, inode, is_listed);
+        let attr_valid = self.entry_attr_valid(inode, is_listed);
         Entry {
             nodeid: inode.id,
             generation: 0,
@@ -105,13 +109,16 @@ impl<F: Files> Session<F> {
     }
 
     /// How long a name is good: of directories, which are passed on the way to everything, as long
-    /// as the lease on their place. Longer where the directory's mode is weaker.
-    fn entry_valid(&self, parent: Id, name: &Name, inode: &Inode) -> Duration {
+    /// as the lease on their place, others of a listing for a moment. Longer where the directory's mode is weaker.
+    fn entry_valid(&self, parent: Id, name: &Name, inode: &Inode, is_listed: bool) -> Duration {
         let is_dir = inode.mode & S_IFMT == S_IFDIR;
         let is_dots = matches!(name.as_bytes(), b"." | b"..");
         let kept = self.names_kept(parent);
-        if !kept.is_zero() || !is_dir || is_dots {
+        if !kept.is_zero() || is_dots {
             return kept;
+        }
+        if !is_dir {
+            return self.glimpse(parent, is_listed);
         }
         let left = self.files.time_left(inode.id).1.saturating_sub(DELAY);
         if !left.is_zero() {
@@ -120,20 +127,30 @@ impl<F: Files> Session<F> {
         left
     }
 
+    /// How long the kernel may use what it is told of a file, or of the names in a directory, without a way to
+    /// take that back at once.
+    fn glimpse(&self, id: Id, is_listed: bool) -> Duration {
+        if is_listed { lasts(self.files.time_left(id).0) } else { Duration::ZERO }
+    }
+
     /// How long the attributes in an entry are good.
     ///
-    /// On a strict mount stat(2) would ask twice, LOOKUP and GETATTR. A nanosecond, which the kernel
-    /// rounds up to a tick of its clock, spares the second. It is safe for what is not open: the
+    /// Without a lease stat(2) would ask twice on a strict mount, LOOKUP and GETATTR. A nanosecond, which
+    /// the kernel rounds up to a tick of its clock, spares the second. It is safe for what is not open: the
     /// next stat by name asks again, and OPEN makes the kernel forget. Directories stay out of it,
     /// because `.` is reached without a LOOKUP.
     ///
-    /// A lease does not count here: an inode that the kernel is about to make cannot be made to
+    /// A lease counts in a listing alone: an inode that the kernel is about to make cannot be made to
     /// forget. The answer to a GETATTR can, and is good for as long as the lease.
-    fn entry_attr_valid(&self, inode: &Inode) -> Duration {
+    fn entry_attr_valid(&self, inode: &Inode, is_listed: bool) -> Duration {
         let is_dir = inode.mode & S_IFMT == S_IFDIR;
-        match self.attributes_kept(inode) {
+        let kept = match self.attributes_kept(inode) {
             // The blocks are not known: whoever wants them must ask.
-            _ if inode.sparse => Duration::ZERO,
+            _ if inode.sparse => return Duration::ZERO,
+            Duration::ZERO => self.glimpse(inode.id, is_listed),
+            kept => kept,
+        };
+        match kept {
             Duration::ZERO if is_dir || locked(&self.opened).contains_key(&inode.id) => {
                 Duration::ZERO
             }

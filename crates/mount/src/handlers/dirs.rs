@@ -9,11 +9,21 @@ use crate::abi::reply::{Dirents, Entry, OpenOut, encode};
 use crate::abi::{Header, reply};
 use crate::behind::Moment;
 use crate::files::Files;
+use crate::kernel::Asked;
 use crate::transport::Answer;
 use covey_ninep::tree::Errno;
 use covey_stripe::client::Listing;
-use covey_stripe::ops::{Caller, DirEntry, Id};
+use covey_stripe::ops::{Caller, DirEntry, Id, Inode};
 use std::sync::Mutex;
+
+/// How far a listing has come.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Reached {
+    /// Where it ends: entries made later are left out.
+    pub limit: u64,
+    /// The cookie of its last entry, once that is known: nothing comes after it.
+    pub end: Option<u64>,
+}
 
 impl<F: Files> Session<F> {
     pub(super) async fn opendir(&self, header: &Header) -> Result<Answer> {
@@ -22,8 +32,8 @@ impl<F: Files> Session<F> {
             Ok((who.clone(), file))
         };
         let (who, file) = self.as_caller(header, opening).await?;
-        let (id, limit) = (header.nodeid, Mutex::new(0));
-        let fh = self.dirs.insert(OpenDir { id, _file: file, who, limit });
+        let (id, reached) = (header.nodeid, Mutex::default());
+        let fh = self.dirs.insert(OpenDir { id, _file: file, who, reached });
         Ok(Answer::Small(encode(&OpenOut { fh, open_flags: 0, backing_id: 0 })))
     }
 
@@ -35,20 +45,29 @@ impl<F: Files> Session<F> {
         size: u32,
         listing: Listing,
     ) -> Result<Answer> {
+        self.kernel.listed(fh);
         let dir = self.dirs.find(fh)?;
-        let limit = match cookie {
-            0 => 0,
-            _ => *locked(&dir.limit),
+        let before = match cookie {
+            0 => Reached::default(),
+            _ => *locked(&dir.reached),
         };
-        let then = self.behind.now();
-        let page = self.files.readdir(&dir.who, id, cookie, limit, size, listing).await?;
-        *locked(&dir.limit) = page.limit;
+        if before.end == Some(cookie) {
+            return Ok(Answer::Small(Vec::new()));
+        }
+        let (then, asked) = (self.behind.now(), self.kernel.asking());
+        let page = self.files.readdir(&dir.who, id, cookie, before.limit, size, listing).await?;
+        let end = page.entries.last().filter(|_| page.end).map(|last| last.cookie);
+        *locked(&dir.reached) = Reached { limit: page.limit, end };
         if page.entries.is_empty() && !page.end {
             return Err(Errno::because(Errno::EIO, "an empty page in the middle of a directory"));
         }
         let mut dirents = Dirents::new(size as usize);
+        let told = page.entries.iter().filter(|entry| entry.inode.is_some() && !is_dots(entry));
+        let told: Vec<Id> = told.map(|entry| entry.id).collect();
+        let is_told = !told.is_empty() && self.tell_listing(fh, id, told, asked);
         for entry in &page.entries {
-            let inode = (listing == Listing::Inodes).then(|| self.entry_of(id, entry, then));
+            let inode =
+                (listing == Listing::Inodes).then(|| self.entry_of(id, entry, then, is_told));
             let name = entry.name.as_bytes();
             if !dirents.push(inode.as_ref(), entry.id, entry.cookie, entry.kind, name) {
                 break;
@@ -57,18 +76,35 @@ impl<F: Files> Session<F> {
         Ok(Answer::Small(dirents.into_vec()))
     }
 
+    /// The kernel is about to be told of these files; whether it may use that.
+    fn tell_listing(&self, fh: u64, dir: Id, files: Vec<Id>, asked: Asked) -> bool {
+        let is_told = self.kernel.tell_listing(fh, dir, files, asked);
+        if self.dirs.find(fh).is_err() {
+            // It was closed meanwhile: its process has not waited for this answer.
+            self.kernel.listed(fh);
+        }
+        is_told
+    }
+
+    pub(super) fn releasedir(&self, fh: u64) -> Result<Answer> {
+        self.dirs.remove(fh);
+        self.kernel.listed(fh);
+        Ok(Answer::Done)
+    }
+
     /// With nodeid 0 the kernel takes the name and asks for the inode when it wants it: so for `.`
     /// and `..`, as the protocol asks, and where the attributes or their blocks are not known, or not
-    /// what they will be when the writes that are gathered have arrived.
-    fn entry_of(&self, dir: Id, entry: &DirEntry, then: Moment) -> Entry {
-        let special = matches!(entry.name.as_bytes(), b"." | b"..");
-        match &entry.inode {
-            Some(inode)
-                if !special && !inode.sparse && !self.behind.wrote_since(inode.id, then) =>
-            {
-                self.entry(dir, &entry.name, inode)
-            }
-            _ => Entry {
+    /// what they will be when the writes that are gathered have arrived. And where the name may not be
+    /// kept: it would be asked for again.
+    fn entry_of(&self, dir: Id, entry: &DirEntry, then: Moment, is_told: bool) -> Entry {
+        let is_good = |inode: &&Inode| {
+            !is_dots(entry) && !inode.sparse && !self.behind.wrote_since(inode.id, then)
+        };
+        let told = entry.inode.as_ref().filter(is_good);
+        let told = told.map(|inode| self.entry(dir, &entry.name, inode, is_told));
+        match told.filter(|told| told.entry_valid > 0 || told.entry_valid_nsec > 0) {
+            Some(told) => told,
+            None => Entry {
                 nodeid: 0,
                 generation: 0,
                 entry_valid: 0,
@@ -79,4 +115,8 @@ impl<F: Files> Session<F> {
             },
         }
     }
+}
+
+fn is_dots(entry: &DirEntry) -> bool {
+    matches!(entry.name.as_bytes(), b"." | b"..")
 }

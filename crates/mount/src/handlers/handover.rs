@@ -1,5 +1,6 @@
 //! A mount in another process: what the process before writes down, and what its successor makes of it.
 
+use super::dirs::Reached;
 use super::init::misses;
 use super::modes::Usage;
 use super::{OpenDir, OpenFile, Session, locked};
@@ -73,7 +74,7 @@ impl Session<Fs> {
         let dir = |(fh, open): (u64, Arc<OpenDir<client::File>>)| Dir {
             fh,
             id: open.id,
-            limit: *locked(&open.limit),
+            limit: locked(&open.reached).limit,
             who: open.who.clone(),
         };
         let of = |(id, owner, fh)| Asker { id, owner, fh };
@@ -109,7 +110,7 @@ impl Session<Fs> {
         state: &State,
         opened: Vec<Opened>,
     ) -> Result<Self, String> {
-        if let Some(why) = state.kernel.and_then(|settled| misses(&options, settled)) {
+        if let Some(why) = state.kernel.and_then(misses) {
             return Err(why);
         }
         let inodes = inodes(&files, state).await?;
@@ -151,8 +152,10 @@ impl Session<Fs> {
         let (inode, opened) = inodes.get(&dir.id).zip(opened).ok_or("a directory has no open")?;
         let reopened = self.files.reopen(&dir.who, inode, opened).await;
         let file = reopened.map_err(|error| error.to_string())?;
-        let (who, limit) = (dir.who.clone(), Mutex::new(dir.limit));
-        self.dirs.insert_at(dir.fh, OpenDir { id: dir.id, _file: file, who, limit });
+        let reached = Mutex::new(Reached { limit: dir.limit, end: None });
+        let who = dir.who.clone();
+        self.kernel.handle_in(dir.fh, dir.id);
+        self.dirs.insert_at(dir.fh, OpenDir { id: dir.id, _file: file, who, reached });
         Ok(())
     }
 

@@ -1,18 +1,16 @@
 //! INIT: what the kernel offers, what this mount takes of it.
 
 use super::Result;
-use crate::MountOptions;
 use crate::abi::Request;
 use crate::abi::flags::init::*;
 use crate::abi::reply::{InitOut, encode};
 use crate::takeover::state::Settled;
 use crate::transport::{Answer, DATA_BYTES_MAX};
 use covey_ninep::tree::Errno;
-use covey_stripe::ops::Consistency;
 
 /// Answers INIT for the file system; what was settled, unless the kernel asks again.
-pub fn init(options: &MountOptions, request: &Request) -> Result<(Answer, Option<Settled>)> {
-    let out = agree(request, wanted(options))?;
+pub fn init(request: &Request) -> Result<(Answer, Option<Settled>)> {
+    let out = agree(request, WANTED)?;
     let settled = Settled {
         minor: out.minor,
         flags: u64::from(out.flags) | u64::from(out.flags2) << 32,
@@ -27,9 +25,9 @@ pub fn settle(request: &Request, wanted: u64) -> Result<Answer> {
 }
 
 /// Why a mount cannot go on with what another version has settled with its kernel, if it cannot.
-pub fn misses(options: &MountOptions, settled: Settled) -> Option<String> {
+pub fn misses(settled: Settled) -> Option<String> {
     let Settled { minor, flags, write_bytes_max } = settled;
-    let unknown = flags & !wanted(options);
+    let unknown = flags & !WANTED;
     match () {
         () if !(MINOR_MIN..=MINOR).contains(&minor) => Some(format!(
             "it speaks FUSE {MAJOR}.{minor} with the kernel, this version {MAJOR}.{MINOR_MIN} to {MAJOR}.{MINOR}"
@@ -81,26 +79,21 @@ fn answer(out: InitOut) -> Answer {
     Answer::Small(encode(&out))
 }
 
-fn wanted(options: &MountOptions) -> u64 {
-    let mut flags = ASYNC_READ
-        | POSIX_LOCKS
-        | ATOMIC_O_TRUNC
-        | EXPORT_SUPPORT
-        | BIG_WRITES
-        | FLOCK_LOCKS
-        | ASYNC_DIO
-        | PARALLEL_DIROPS
-        | MAX_PAGES
-        | HANDLE_KILLPRIV_V2
-        | INIT_EXT
-        | DIRECT_IO_ALLOW_MMAP;
-    // Names and attributes that may not be kept are asked for again at once: READDIRPLUS would only
-    // cost.
-    if options.consistency == Consistency::JobScratch {
-        flags |= DO_READDIRPLUS | READDIRPLUS_AUTO;
-    }
-    flags
-}
+/// What this mount knows how to use.
+const WANTED: u64 = ASYNC_READ
+    | POSIX_LOCKS
+    | ATOMIC_O_TRUNC
+    | EXPORT_SUPPORT
+    | BIG_WRITES
+    | FLOCK_LOCKS
+    | ASYNC_DIO
+    | PARALLEL_DIROPS
+    | MAX_PAGES
+    | HANDLE_KILLPRIV_V2
+    | INIT_EXT
+    | DO_READDIRPLUS
+    | READDIRPLUS_AUTO
+    | DIRECT_IO_ALLOW_MMAP;
 
 const MAJOR: u32 = 7;
 
@@ -121,7 +114,7 @@ mod tests {
     use crate::abi::Rest;
     use covey_wire::{Bytes, Field, Reader};
 
-    fn negotiate(options: &MountOptions, minor: u32, flags: u64) -> Result<InitOut> {
+    fn negotiate(minor: u32, flags: u64) -> Result<InitOut> {
         let mut high = ((flags >> 32) as u32).to_le_bytes().to_vec();
         high.resize(48, 0);
         let request = Request::Init {
@@ -131,14 +124,14 @@ mod tests {
             flags: flags as u32,
             rest: Rest(Bytes::from(high)),
         };
-        let (Answer::Small(bytes), _) = init(options, &request)? else { panic!("not a struct") };
+        let (Answer::Small(bytes), _) = init(&request)? else { panic!("not a struct") };
         Ok(<InitOut as Field>::get((), &mut Reader::new(bytes.into())).expect("64 bytes"))
     }
 
     #[test]
     fn only_what_the_kernel_offers_is_taken() {
         let offered = ASYNC_READ | INIT_EXT | DIRECT_IO_ALLOW_MMAP | 1 << 37;
-        let out = negotiate(&MountOptions::default(), 45, offered).expect("spoken");
+        let out = negotiate(45, offered).expect("spoken");
         let taken = u64::from(out.flags) | u64::from(out.flags2) << 32;
         assert_eq!(taken, ASYNC_READ | INIT_EXT | DIRECT_IO_ALLOW_MMAP);
         assert_eq!((out.major, out.minor, out.max_pages), (7, 40, 256));
@@ -146,43 +139,28 @@ mod tests {
 
     #[test]
     fn the_high_flags_of_a_kernel_without_the_extension_mean_nothing() {
-        let out = negotiate(&MountOptions::default(), 35, DIRECT_IO_ALLOW_MMAP).expect("spoken");
+        let out = negotiate(35, DIRECT_IO_ALLOW_MMAP).expect("spoken");
         assert_eq!((out.flags2, out.minor), (0, 35));
     }
 
     #[test]
-    fn readdirplus_is_taken_only_when_something_may_be_cached() {
-        let cached =
-            MountOptions { consistency: Consistency::JobScratch, ..MountOptions::default() };
-        let plus = DO_READDIRPLUS | READDIRPLUS_AUTO;
-        let flags = |options| negotiate(options, 45, plus).expect("spoken").flags;
-        assert_eq!(u64::from(flags(&cached)), plus);
-        assert_eq!(flags(&MountOptions::default()), 0);
-    }
-
-    #[test]
     fn a_successor_is_content_with_what_it_would_have_settled_and_with_less() {
-        let options = MountOptions::default();
-        let all =
-            Settled { minor: MINOR, flags: wanted(&options), write_bytes_max: DATA_BYTES_MAX };
-        assert_eq!(misses(&options, all), None);
-        assert_eq!(
-            misses(&options, Settled { minor: MINOR_MIN, flags: 0, write_bytes_max: 4096 }),
-            None
-        );
+        let all = Settled { minor: MINOR, flags: WANTED, write_bytes_max: DATA_BYTES_MAX };
+        assert_eq!(misses(all), None);
+        assert_eq!(misses(Settled { minor: MINOR_MIN, flags: 0, write_bytes_max: 4096 }), None);
         for newer in [
             Settled { minor: MINOR + 1, ..all },
             Settled { minor: MINOR_MIN - 1, ..all },
             Settled { flags: all.flags | 1 << 50, ..all },
             Settled { write_bytes_max: DATA_BYTES_MAX + 1, ..all },
         ] {
-            assert!(misses(&options, newer).is_some(), "{newer:?}");
+            assert!(misses(newer).is_some(), "{newer:?}");
         }
     }
 
     #[test]
     fn a_kernel_before_7_31_is_refused() {
-        assert!(negotiate(&MountOptions::default(), 30, 0).is_err());
-        assert!(negotiate(&MountOptions::default(), 31, 0).is_ok());
+        assert!(negotiate(30, 0).is_err());
+        assert!(negotiate(31, 0).is_ok());
     }
 }

@@ -97,7 +97,7 @@ impl<F: Files> Session<F> {
             let cut = async |who: &Caller| self.files.setattr(who, id, set.clone()).await;
             inode = self.as_caller(header, cut).await?.inode;
         }
-        let mut entry = self.entry(header.nodeid, &name, &inode);
+        let mut entry = self.entry(header.nodeid, &name, &inode, false);
         // The kernel looks at the mode once more before the file is open. Without a lease it asks:
         // attributes of an open file are kept under one only.
         let is_kept = !self.attributes_kept(&inode).is_zero();
@@ -118,7 +118,7 @@ impl<F: Files> Session<F> {
             async |who: &Caller| self.files.tmpfile(who, header.nodeid, mode, access).await;
         let (inode, file) = self.as_caller(header, making).await?;
         let (opened, _) = self.opened(inode.id, file, flags);
-        let mut out = encode(&self.entry(header.nodeid, &Name::EMPTY, &inode));
+        let mut out = encode(&self.entry(header.nodeid, &Name::EMPTY, &inode, false));
         opened.put((), &mut out);
         Ok(Answer::Small(out))
     }
@@ -189,7 +189,7 @@ impl<F: Files> Session<F> {
     }
 
     fn entry_out(&self, parent: Id, name: &Name, inode: &Inode) -> Answer {
-        Answer::Small(encode(&self.entry(parent, name, inode)))
+        Answer::Small(encode(&self.entry(parent, name, inode, false)))
     }
 }
 

@@ -16,12 +16,14 @@
 mod known;
 mod scope;
 
+use crate::distribution::INLINE_BYTES_DEFAULT;
 use crate::meta::lease::LEASE_TIME;
 use crate::meta::{NAME_BYTES_MAX, access, may};
 use crate::ops::{Answer, Caller, Content, DirEntry, Id, Inode, Lease, Op, Reply};
 use covey_ninep::tree::Errno;
 use covey_wire::{Bytes, List, Name, Payload};
-use known::{Known, Names};
+pub use known::AHEAD_MAX;
+use known::{Found, Known, Names};
 use scope::Scope;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -126,7 +128,7 @@ impl Cache {
         let all_changed = state.all_changed;
         let found = state.find(id, now).filter(|known| known.is_exact(all_changed));
         let found = found.map(|known| {
-            known.found_in = Some(parent);
+            known.found = Some(Found::new(parent, name));
             known.inode.clone()
         });
         if let (true, Some(dir)) = (found.is_some(), state.find(parent, now)) {
@@ -156,11 +158,28 @@ impl Cache {
         let all_changed = state.all_changed;
         let known = state.find(id, now)?;
         let content = known.content().filter(|_| known.is_exact(all_changed)).cloned();
-        let dir = known.found_in.take();
-        if let Some(dir) = dir.and_then(|dir| state.find(dir, now)) {
-            dir.names.ahead.read += 1;
+        let found = known.found.as_mut();
+        let found = found.map(|found| (found.dir, std::mem::replace(&mut found.is_read, true)));
+        if let Some((dir, was_read)) = found
+            && let Some(dir) = state.find(dir, now)
+        {
+            dir.names.ahead.read(was_read, content.is_some());
         }
         content
+    }
+
+    /// The directory and name of a small file whose content is wanted and not known, where that of others
+    /// there will be wanted, too.
+    pub fn content_ahead(&self, id: Id, now: Instant) -> Option<(Id, Name)> {
+        if !self.is_on() {
+            return None;
+        }
+        let mut state = self.lock();
+        let known = state.find(id, now)?;
+        let is_small = known.inode.size <= u64::from(INLINE_BYTES_DEFAULT);
+        let Found { dir, name, .. } = known.found.clone().filter(|_| is_small)?;
+        let ahead = &mut state.find(dir, now)?.names.ahead;
+        ahead.asks_for_content().then_some((dir, name))
     }
 
     /// How much longer a file's attributes hold without being asked for again, and a directory's
@@ -400,7 +419,7 @@ impl State {
         }
         if let Some(inode) = inode {
             self.learn_inode(lease, inode);
-            self.known(inode.id).into_iter().for_each(|known| known.found_in = Some(dir));
+            self.find_as(inode.id, dir, name);
         }
         if self.is_quiet(lease, dir)
             && let Some(known) = self.find(dir, lease.now)
@@ -418,6 +437,7 @@ impl State {
         for entry in entries.iter().filter(|entry| entry.cookie > 2) {
             if let Some(inode) = &entry.inode {
                 self.learn_inode(lease, inode);
+                self.find_as(inode.id, dir, &entry.name);
             }
             if let (true, Some(known)) = (is_quiet, self.find(dir, lease.now)) {
                 has_all &= known.names.insert(&entry.name, Some(entry.id));
@@ -425,6 +445,12 @@ impl State {
         }
         if let (true, true, Some(known)) = (is_quiet, has_all, self.find(dir, lease.now)) {
             known.names.is_complete = true;
+        }
+    }
+
+    fn find_as(&mut self, id: Id, dir: Id, name: &Name) {
+        if let Some(known) = self.known(id) {
+            known.found = Some(Found::new(dir, name));
         }
     }
 

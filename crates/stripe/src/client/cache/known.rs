@@ -16,9 +16,18 @@ pub(super) struct Known {
     exact: u64,
     /// All that a small file holds, while the attributes are exact.
     content: Option<Bytes>,
-    /// The directory in which it was found last.
-    pub found_in: Option<Id>,
+    /// Where it was found last.
+    pub found: Option<Found>,
     pub names: Names,
+}
+
+/// A name by which a file was found.
+#[derive(Clone)]
+pub(super) struct Found {
+    pub dir: Id,
+    pub name: Name,
+    /// It was read since.
+    pub is_read: bool,
 }
 
 /// A directory's names, as far as they are known.
@@ -41,18 +50,27 @@ pub(super) struct Ahead {
     came: u32,
     pub used: u32,
     /// Small files of it that were read since.
-    pub read: u32,
+    read: u32,
     /// Answers of which too little was used, in a row; and how many questions go without therefore.
     wasted: u32,
     skip: u32,
+    /// The same of questions for content.
+    wasted_content: u32,
+    skip_content: u32,
+}
+
+impl Found {
+    pub fn new(dir: Id, name: &Name) -> Found {
+        Found { dir, name: name.clone(), is_read: false }
+    }
 }
 
 impl Known {
     pub fn new(until: Instant, inode: &Inode, clock: u64) -> Known {
         let (until, names) = (Some(until), Names::default());
         let inode = inode.clone();
-        let (content, found_in) = (None, None);
-        Known { until, place_until: until, inode, exact: clock, content, found_in, names }
+        let (content, found) = (None, None);
+        Known { until, place_until: until, inode, exact: clock, content, found, names }
     }
 
     pub fn is_held(&self, now: Instant) -> bool {
@@ -189,6 +207,29 @@ impl Ahead {
         self.read > 0 && self.read * 2 >= self.used
     }
 
+    /// A small file was read, not for the first time since it was found; whether its content was known.
+    pub fn read(&mut self, again: bool, is_known: bool) {
+        self.read += u32::from(!again);
+        if is_known {
+            (self.wasted_content, self.skip_content) = (0, 0);
+        }
+    }
+
+    /// Whether to ask for the content of others with that of a file: of the second that is read.
+    pub fn asks_for_content(&mut self) -> bool {
+        if self.read < 2 || !self.wants_content() {
+            return false;
+        }
+        if self.skip_content > 0 {
+            self.skip_content -= 1;
+            return false;
+        }
+        // Until some of it is used.
+        self.wasted_content = (self.wasted_content + 1).min(WASTED_MAX);
+        self.skip_content = (1 << self.wasted_content) - 1;
+        true
+    }
+
     /// So many entries came.
     pub fn came(&mut self, entries: usize) {
         (self.came, self.used, self.read) = (entries as u32, 0, 0);
@@ -199,5 +240,5 @@ impl Ahead {
 pub(super) const NAMES_MAX: usize = 64 * 1024;
 
 const AHEAD_FIRST: u32 = 16;
-const AHEAD_MAX: u32 = 128;
+pub const AHEAD_MAX: u32 = 128;
 const WASTED_MAX: u32 = 6;

@@ -230,3 +230,41 @@ fn owner_and_mode_are_not_taken_from_before_an_own_chmod() {
     scene.cache.failed(sent);
     assert_eq!(scene.known("f"), None);
 }
+
+/// Files 100 and on, with a byte each, found by a listing.
+fn listed(count: u64) -> (Op, Reply) {
+    let op = Op::Readdir { id: DIR, cookie: 0, limit: 0, bytes_max: 1 << 20, plus: true };
+    let entry = |at| DirEntry {
+        id: 100 + at,
+        kind: 8,
+        cookie: 3 + at,
+        name: Name::from(format!("f{at}").as_str()),
+        inode: Some(Inode { size: 1, ..inode(100 + at, 0o100_644) }),
+    };
+    (op, Reply::Entries { entries: List((0..count).map(entry).collect()), end: true, limit: 99 })
+}
+
+#[test]
+fn files_of_a_listing_that_are_read_bring_what_others_hold_until_that_is_in_vain() {
+    let scene = Scene::new();
+    scene.ask(&look("none"), &found(None), 1);
+    let (op, reply) = listed(40);
+    scene.ask(&op, &reply, 1);
+    let read = |id| match scene.cache.content(id, scene.now) {
+        Some(_) => None,
+        None => scene.cache.content_ahead(id, scene.now),
+    };
+    assert_eq!(read(100), None, "one alone");
+    assert_eq!(read(101), Some((DIR, Name::from("f1"))));
+    // Nothing has come of it.
+    let asked: Vec<bool> = (102..115).map(|id| read(id).is_some()).collect();
+    let expected: Vec<bool> = (102..115).map(|id| matches!(id, 103 | 107)).collect();
+    assert_eq!(asked, expected);
+    // This has come by another way, and is used.
+    let data = Payload::from(vec![1]);
+    let inode = Inode { size: 1, ..inode(120, 0o100_644) };
+    let op = Op::ReadInline { id: 120, offset: 0, count: 1 };
+    scene.ask(&op, &Reply::Inline { inode, data }, 1);
+    assert_eq!(read(120), None);
+    assert!(read(121).is_some());
+}

@@ -3,6 +3,7 @@
 
 use super::OpenFile;
 use crate::client::beside::Asker;
+use crate::client::cache::AHEAD_MAX;
 use crate::client::session::unexpected;
 use crate::client::{Result, Shared};
 use crate::distribution::Distribution;
@@ -45,7 +46,7 @@ impl OpenFile {
         end: u64,
     ) -> Result<(u64, Bytes)> {
         let end = end.min(self.inline_bytes());
-        if let Some(content) = fs.session.cache().content(self.id, fs.net.now()) {
+        if let Some(content) = self.content(fs).await {
             let size = content.len();
             let range = size.min(offset as usize)..size.min(end as usize);
             return Ok((size as u64, content.slice(range)));
@@ -72,6 +73,19 @@ impl OpenFile {
                 return Ok((inode.size, had));
             }
         }
+    }
+
+    /// All that the file holds, where that is known or comes with what others hold.
+    async fn content(&self, fs: &Shared) -> Option<Bytes> {
+        let (session, cache) = (&fs.session, fs.session.cache());
+        let known = cache.content(self.id, fs.net.now());
+        if known.is_some() {
+            return known;
+        }
+        let (parent, name) = cache.content_ahead(self.id, fs.net.now())?;
+        let op = Op::Lookup { parent, name, ahead: AHEAD_MAX, content: true };
+        session.ask(&Caller::default(), op).await.ok()?;
+        cache.content(self.id, fs.net.now())
     }
 
     /// Writes `data`, the bytes of all pieces, and tells of the growth with the last of it.
