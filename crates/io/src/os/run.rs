@@ -63,18 +63,6 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin {
         read_into_place(self, context, landing)
     }
 
-    /// Has the task woken only once so many bytes are there, which are sure to come; whether this stream can do that. Its peer
-    /// may be too slow for it, which is why only streams within this machine should.
-    fn wake_at(&mut self, bytes: usize) -> bool {
-        let _ = bytes;
-        false
-    }
-
-    /// How many bytes are there that were not received, where the stream can wait for more than one.
-    fn bytes_there(&self) -> usize {
-        0
-    }
-
     /// Takes the next `range.length` bytes off the stream and puts them into the file, if all of them are
     /// there. Most streams cannot.
     fn receive(&mut self, range: &FileRange) -> io::Result<Received> {
@@ -188,12 +176,7 @@ pub async fn run_until<M: Machine, S: Stream>(
         }
         // A machine that is done takes nothing more, so the turns have ended.
         let is_done = is_done(&link.machine) && link.output.is_empty();
-        if !is_done {
-            return Poll::Pending;
-        }
-        // Whoever goes on with the stream waits for another message.
-        link.wake_at(1);
-        Poll::Ready(Ok(true))
+        if is_done { Poll::Ready(Ok(true)) } else { Poll::Pending }
     });
     match done.await {
         Ok(true) => Ok(Some((link.machine, link.stream, link.input))),
@@ -215,8 +198,6 @@ struct Link<M, S, O> {
     landing: Option<Landing>,
     output: Segments,
     alarm: Alarm,
-    /// The task is woken when so many bytes have come; none where the stream cannot wait for more than one.
-    wakes_at: Option<usize>,
     /// The largest message met since the input buffer was last made: what to make the next one for.
     expected_bytes: usize,
     can_write: bool,
@@ -245,7 +226,6 @@ impl<M: Machine, S: Stream, O: Observer<S>> Link<M, S, O> {
             landing: None,
             output: Segments::new(),
             alarm: Alarm::default(),
-            wakes_at: Some(1),
             expected_bytes: 0,
             can_write: true,
         }
@@ -303,10 +283,7 @@ impl<M: Machine, S: Stream, O: Observer<S>> Link<M, S, O> {
         }
         let Some(limit) = self.limit()? else { return Ok(Turn::Moved) };
         let received = self.stream.poll_receive(context, &mut self.input, limit);
-        let Poll::Ready(received) = received else {
-            self.wait_for_enough();
-            return Ok(Turn::Still);
-        };
+        let Poll::Ready(received) = received else { return Ok(Turn::Still) };
         match received.map_err(|error| self.broken("read", error))? {
             Arrived::Bytes(0) => return Ok(Turn::Closed),
             Arrived::Bytes(count) => {
@@ -328,7 +305,6 @@ impl<M: Machine, S: Stream, O: Observer<S>> Link<M, S, O> {
             Poll::Ready(received) => received.map_err(|error| self.broken("read", error))?,
             Poll::Pending => {
                 self.landing = Some(landing);
-                self.wait_for_enough();
                 return Ok(Turn::Still);
             }
         };
@@ -345,23 +321,6 @@ impl<M: Machine, S: Stream, O: Observer<S>> Link<M, S, O> {
             self.machine.handle_input(task::now(), &mut self.input)?;
         }
         Ok(Turn::Moved)
-    }
-
-    /// Nothing has come. Of a large message the rest is waited for in large parts: each wake-up costs the peer more than a
-    /// segment's copy, where both are on the CPUs of a virtual machine.
-    fn wait_for_enough(&mut self) {
-        let wanted = match &self.landing {
-            Some(landing) => landing.wanted(),
-            None if self.input.is_empty() => 0,
-            None => self.machine.bytes_wanted(&self.input),
-        };
-        self.wake_at(if wanted < PART_BYTES_MIN { 1 } else { wanted.min(PART_BYTES_MAX) });
-    }
-
-    fn wake_at(&mut self, bytes: usize) {
-        if self.wakes_at.is_some_and(|before| before != bytes) {
-            self.wakes_at = self.stream.wake_at(bytes).then_some(bytes);
-        }
     }
 
     /// Tells the observer of what was read, once a message has ended with it: many peers send a header and its data apart,
@@ -428,11 +387,6 @@ impl<M: Machine, S: Stream, O: Observer<S>> Link<M, S, O> {
     fn ring(&mut self, context: &mut Context<'_>) -> Result<bool, Blame> {
         let Some(deadline) = self.machine.poll_deadline() else { return Ok(false) };
         if self.alarm.poll(deadline, context).is_pending() {
-            return Ok(false);
-        }
-        if self.wakes_at.is_some_and(|bytes| bytes > 1) && self.stream.bytes_there() > 0 {
-            // Part of a part: it may be all that a slow peer has sent, and is a sign of life.
-            self.wake_at(1);
             return Ok(false);
         }
         self.machine.handle_timeout(task::now())?;
@@ -528,10 +482,6 @@ impl<M: Machine, S: Stream, O: Observer<S>> Link<M, S, O> {
 
 /// What is read at once when messages are small.
 const READ_BYTES: usize = 64 << 10;
-/// Parts of a message that are waited for whole: less is received as it comes.
-const PART_BYTES_MIN: usize = 64 << 10;
-/// More is received in several parts, while the peer sends the next.
-const PART_BYTES_MAX: usize = 128 << 10;
 /// A buffer with less room than this is replaced, so that reads do not become tiny.
 const SPARE_BYTES_MIN: usize = 16 << 10;
 /// How much output is held for a peer that does not take it, before input is refused.

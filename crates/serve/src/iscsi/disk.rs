@@ -11,7 +11,6 @@ use covey_iscsi::initiator::{Connection, Done, Refusal, Request, Session};
 use covey_iscsi::message::login as status;
 pub use covey_iscsi::negotiate::Parameters;
 use covey_wire::Payload;
-use futures_util::future::join_all;
 use std::cell::RefCell;
 use std::io;
 use std::time::{Duration, Instant};
@@ -24,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// How often a command is sent again that was not executed for a reason that passes.
 const REPEATS_MAX: usize = 16;
 /// Most bytes of one command.
-const PIECE_BYTES: usize = 256 << 10;
+pub const TRANSFER_BYTES_MAX: usize = 1 << 20;
 
 /// A unit of a target. Its connections end when it is dropped.
 pub struct Disk {
@@ -85,7 +84,7 @@ impl Disk {
     async fn capacity(&self) -> io::Result<(u64, u32)> {
         let mut cdb = [0; 16];
         (cdb[0], cdb[1], cdb[13]) = (0x9e, 0x10, 32);
-        let done = self.command(cdb, Payload::default(), BytesMut::zeroed(32)).await?;
+        let done = self.command(cdb, Payload::default(), 32).await?;
         let number = |range: std::ops::Range<usize>| {
             let bytes = done.get(range).unwrap_or_default();
             bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
@@ -97,38 +96,30 @@ impl Disk {
 
     /// Reads `bytes` from `offset`, both multiples of the block.
     pub async fn read(&self, offset: u64, bytes: usize) -> io::Result<BytesMut> {
-        let mut buffer = BytesMut::zeroed(bytes);
-        let parts = pieces(bytes).map(|(at, count)| {
-            let part = buffer.split_to(count);
-            async move {
-                let cdb = self.cdb(READ_16, offset + at as u64, count)?;
-                let part = self.command(cdb, Payload::default(), part).await?;
-                if part.len() != count {
-                    return Err(io::Error::other("the target sends less than was asked for"));
-                }
-                Ok(part)
+        let mut whole = BytesMut::with_capacity(bytes);
+        while whole.len() < bytes {
+            let count = (bytes - whole.len()).min(TRANSFER_BYTES_MAX);
+            let cdb = self.cdb(READ_16, offset + whole.len() as u64, count)?;
+            let part = self.command(cdb, Payload::default(), count).await?;
+            if part.len() != count {
+                return Err(io::Error::other("the target sends less than was asked for"));
             }
-        });
-        let mut whole = BytesMut::new();
-        for part in join_all(parts).await {
-            // The parts lie one behind the other in the same memory.
-            whole.unsplit(part?);
+            if whole.is_empty() && count == bytes {
+                return Ok(part);
+            }
+            whole.extend_from_slice(&part);
         }
         Ok(whole)
     }
 
     /// Writes `data` at `offset`, both multiples of the block. It is where [`Disk::flush`] finds it.
     pub async fn write(&self, offset: u64, data: Bytes) -> io::Result<()> {
-        let parts = pieces(data.len()).map(|(at, count)| {
-            let part = data.slice(at..at + count);
-            async move {
-                let cdb = self.cdb(WRITE_16, offset + at as u64, count)?;
-                self.command(cdb, part.into(), BytesMut::new()).await
-            }
-        });
-        // All of them, even if one has failed: none may come behind what is written next.
-        for part in join_all(parts).await {
-            part?;
+        let mut done = 0;
+        while done < data.len() {
+            let count = (data.len() - done).min(TRANSFER_BYTES_MAX);
+            let cdb = self.cdb(WRITE_16, offset + done as u64, count)?;
+            self.command(cdb, data.slice(done..done + count).into(), 0).await?;
+            done += count;
         }
         Ok(())
     }
@@ -137,7 +128,7 @@ impl Disk {
     pub async fn flush(&self) -> io::Result<()> {
         let mut cdb = [0; 16];
         cdb[0] = SYNCHRONIZE_CACHE_16;
-        self.command(cdb, Payload::default(), BytesMut::new()).await.map(|_| ())
+        self.command(cdb, Payload::default(), 0).await.map(|_| ())
     }
 
     /// Logs out, after what is under way.
@@ -168,12 +159,11 @@ impl Disk {
         &self,
         cdb: [u8; 16],
         data_out: Payload,
-        data_in: BytesMut,
+        bytes_in: usize,
     ) -> io::Result<BytesMut> {
-        let (mut last, bytes_in, mut room) = (None, data_in.len(), Some(data_in));
+        let mut last = None;
         for _ in 0..REPEATS_MAX {
-            // What is cut to what came is of no use for the next attempt.
-            let data_in = room.take().unwrap_or_else(|| BytesMut::zeroed(bytes_in));
+            let data_in = BytesMut::zeroed(bytes_in);
             let (lun, data_out) = (self.lun, data_out.clone());
             let request = Request { lun, cdb, data_out, data_in, is_repeatable: true };
             let Done { status, sense, data_in } =
@@ -189,12 +179,6 @@ impl Disk {
         }
         Err(last.expect("it was tried at least once"))
     }
-}
-
-/// A transfer in parts that are under way at the same time: where each begins, and its bytes. While one is on its way the
-/// target has the next one read or written.
-fn pieces(bytes: usize) -> impl Iterator<Item = (usize, usize)> {
-    (0..bytes).step_by(PIECE_BYTES).map(move |at| (at, PIECE_BYTES.min(bytes - at)))
 }
 
 const READ_16: u8 = 0x88;

@@ -7,13 +7,12 @@ use covey_io::os::net::{self, Address};
 use covey_iscsi::initiator;
 use covey_iscsi::negotiate::{Digest, Parameters};
 use covey_iscsi::scsi::{Config, Unit, Units};
-use covey_iscsi::store::{Answer, Failure, Hold, Reply, Request, Store};
+use covey_iscsi::store::{Answer, Hold, Reply, Request, Store};
 use covey_iscsi::target::{Access, Credentials, TargetConfig};
 use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Mutex;
-use std::sync::atomic::Ordering;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::LocalSet;
 
@@ -71,10 +70,6 @@ fn credentials(name: &str, secret: &str) -> Credentials {
 }
 
 fn portal() -> Arc<Portal<Units>> {
-    portal_of(Arc::new(Memory { bytes: Mutex::new(vec![0; 8 << 20]) }))
-}
-
-fn portal_of(store: Arc<dyn Store>) -> Arc<Portal<Units>> {
     let unit = Config {
         name: "disk".into(),
         serial: "0123456789".into(),
@@ -85,6 +80,7 @@ fn portal_of(store: Arc<dyn Store>) -> Arc<Portal<Units>> {
         write_cache: true,
         portal_groups: vec![1],
     };
+    let store = Arc::new(Memory { bytes: Mutex::new(vec![0; 8 << 20]) });
     let portal = Portal::new();
     portal.add(TargetConfig {
         name: TARGET.into(),
@@ -169,92 +165,6 @@ fn initiators_come_by_ipv6() {
         let said: Vec<&str> = sessions.iter().map(|one| one.entered.address.as_str()).collect();
         assert_eq!(said, [format!("[::1]:{port}")]);
         assert_eq!(parse_portal(said[0]), Some(address.clone()));
-    });
-}
-
-/// Answers nothing before four requests are under way.
-struct Four {
-    memory: Memory,
-    all_here: Arc<tokio::sync::Barrier>,
-}
-
-impl Store for Four {
-    fn ask(&self, request: Request, hold: Hold) -> Answer {
-        let Answer::Later(later) = self.memory.ask(request, hold) else {
-            unreachable!("memory answers later")
-        };
-        let all_here = self.all_here.clone();
-        Answer::Later(Box::pin(async move {
-            all_here.wait().await;
-            later.await
-        }))
-    }
-
-    fn bytes(&self) -> u64 {
-        self.memory.bytes()
-    }
-
-    fn losses(&self) -> u64 {
-        0
-    }
-}
-
-/// While one part is on its way, the target has the next ones read or written.
-#[test]
-fn the_parts_of_a_large_transfer_are_under_way_at_the_same_time() {
-    in_runtime(async {
-        let threads = Arc::new(Threads::start("test", 1).unwrap());
-        let memory = Memory { bytes: Mutex::new(vec![0; 8 << 20]) };
-        let all_here = Arc::new(tokio::sync::Barrier::new(4));
-        let address = serve(&portal_of(Arc::new(Four { memory, all_here })), &threads).await;
-        let disk = connect(&[address], 1).await.unwrap();
-        let transfer = async {
-            assert!(disk.read(0, 1 << 20).await.unwrap() == vec![0; 1 << 20]);
-        };
-        let patience = Duration::from_secs(60);
-        tokio::time::timeout(patience, transfer).await.expect("one waits for the other");
-    });
-}
-
-/// Fails what is written at its beginning at once, and takes its time with the rest.
-#[derive(Default)]
-struct BadStart(Arc<std::sync::atomic::AtomicU64>);
-
-impl Store for BadStart {
-    fn ask(&self, request: Request, hold: Hold) -> Answer {
-        let Request::Write { offset, data, .. } = request else { return Answer::Now(Reply::Done) };
-        if offset == 0 {
-            return Answer::Now(Reply::Failed(Failure::Write));
-        }
-        let written = self.0.clone();
-        Answer::Later(Box::pin(async move {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            written.fetch_add(data.len() as u64, Ordering::SeqCst);
-            drop(hold);
-            Reply::Done
-        }))
-    }
-
-    fn bytes(&self) -> u64 {
-        8 << 20
-    }
-
-    fn losses(&self) -> u64 {
-        0
-    }
-}
-
-/// What is written next to the same place must not be overtaken by what is left of this.
-#[test]
-fn a_write_that_fails_leaves_nothing_under_way() {
-    in_runtime(async {
-        let threads = Arc::new(Threads::start("test", 1).unwrap());
-        let store = BadStart::default();
-        let written = store.0.clone();
-        let address = serve(&portal_of(Arc::new(store)), &threads).await;
-        let disk = connect(&[address], 1).await.unwrap();
-        disk.write(0, Bytes::from(vec![1; 1 << 20])).await.unwrap_err();
-        assert_eq!(written.load(Ordering::SeqCst), 3 << 18);
     });
 }
 

@@ -186,11 +186,7 @@ fn mark(socket: BorrowedFd<'_>, dscp: u8) {
     let _ = set(socket, (libc::SOL_SOCKET, libc::SO_PRIORITY), PRIORITY_BULK);
 }
 
-pub(super) fn set<T: Copy>(
-    socket: BorrowedFd<'_>,
-    (level, name): (i32, i32),
-    value: T,
-) -> io::Result<()> {
+fn set<T: Copy>(socket: BorrowedFd<'_>, (level, name): (i32, i32), value: T) -> io::Result<()> {
     // SAFETY: the kernel reads `size_of_val(&value)` bytes from `value`, which lives here.
     let done = unsafe {
         libc::setsockopt(

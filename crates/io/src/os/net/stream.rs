@@ -1,7 +1,7 @@
 //! A connection of either kind.
 
 use super::owner::socket_owner;
-use super::pacing::{Enrolled, set};
+use super::pacing::Enrolled;
 use super::pieces;
 use super::shared::Shared;
 use super::unix::QuietStream;
@@ -203,19 +203,6 @@ impl run::Stream for Stream {
         }
     }
 
-    fn wake_at(&mut self, bytes: usize) -> bool {
-        match self {
-            Stream::Tcp(stream) => is_local(stream) && wake_at(stream.as_fd(), bytes).is_ok(),
-            // What a slow peer sends is a sign of life, however little it is.
-            Stream::Paced(_) | Stream::Unix(_) | Stream::Shared(_) => false,
-        }
-    }
-
-    fn bytes_there(&self) -> usize {
-        let bytes = self.tcp().and_then(|stream| rustix::io::ioctl_fionread(stream).ok());
-        bytes.and_then(|bytes| bytes.try_into().ok()).unwrap_or(0)
-    }
-
     fn receive(&mut self, range: &FileRange) -> io::Result<Received> {
         match self {
             Stream::Tcp(stream) => receive(stream.as_fd(), range),
@@ -269,18 +256,6 @@ impl AsyncWrite for Stream {
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         either!(self.get_mut(), stream => Pin::new(stream).poll_shutdown(context))
     }
-}
-
-/// Whether the peer is on this machine.
-fn is_local(stream: &TcpStream) -> bool {
-    stream.peer_addr().is_ok_and(|peer| peer.ip().to_canonical().is_loopback())
-}
-
-/// Has a socket be readable when so many bytes are there (SO_RCVLOWAT), or the peer has closed, or nothing more fits. What is
-/// there can be received all the same.
-fn wake_at(socket: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
-    let bytes = libc::c_int::try_from(bytes).map_err(io::Error::other)?;
-    set(socket, (libc::SOL_SOCKET, libc::SO_RCVLOWAT), bytes)
 }
 
 /// The first bytes of these slices, at most so many.
