@@ -34,7 +34,7 @@ pub struct Chart {
     pub y: Axis,
     /// The curves.
     pub series: Vec<Series>,
-    /// Lines of theory behind them.
+    /// Lines behind them.
     pub guides: Vec<Guide>,
 }
 
@@ -73,13 +73,15 @@ pub struct Mark {
     pub text: String,
 }
 
-/// A line of theory.
+/// A line behind the curves: theory, or what others have measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Guide {
     /// What it is called.
     pub name: String,
     /// Its points.
     pub points: Vec<(f64, f64)>,
+    /// Others have measured it: the chart has room for it, where theory ends with the chart.
+    pub is_result: bool,
 }
 
 /// How large it is drawn, in pixels.
@@ -130,7 +132,11 @@ impl Chart {
         };
         let mut sheet = Sheet { text: String::new(), size, inside, room: Room::new(inside) };
         self.head(&mut sheet, look);
-        let all = || self.series.iter().flat_map(|one| one.points.iter().map(|point| point.at));
+        let results = || self.guides.iter().filter(|guide| guide.is_result);
+        let results = || results().flat_map(|guide| guide.points.iter().copied());
+        let ours = || self.series.iter().flat_map(|one| one.points.iter().map(|point| point.at));
+        // Without a point of ours there is nothing to compare.
+        let all = || ours().chain(results().filter(|_| ours().next().is_some()));
         let x = Scale::over(&self.x, all().map(|at| at.0), (inside.x, inside.x + inside.width));
         let levels = self.series.iter().filter_map(|one| one.level.as_ref().map(|level| level.0));
         let heights = all().map(|at| at.1).chain(levels);

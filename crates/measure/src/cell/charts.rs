@@ -26,7 +26,7 @@ fn axis(name: &str, unit: Unit) -> Axis {
 
 fn bandwidth(rows: &[&Bandwidth]) -> Chart {
     let curve = |row: &&Bandwidth| Series {
-        name: workers(row.workers),
+        name: crowd(row.workers, row.is_crowded),
         points: points(&row.coroutines, |rate| Unit::BytesPerSecond.text(rate)),
         level: Some((row.by_hand, "by hand".to_owned())),
         ..Series::default()
@@ -35,7 +35,7 @@ fn bandwidth(rows: &[&Bandwidth]) -> Chart {
         let rates = LANL_BANDWIDTHS.get(row.workers as usize - 1)?;
         let rates = rates[1..].iter().map(|rate| rate * 1e9);
         let points = (1..).map(f64::from).zip(rates).collect();
-        Some(Guide { name: format!("paper, {}", workers(row.workers)), points })
+        Some(Guide { name: format!("paper, {}", workers(row.workers)), points, is_result: true })
     };
     Chart {
         id: "bandwidth".into(),
@@ -59,14 +59,15 @@ fn slowdown(rows: &[Matrices]) -> Chart {
         let theirs = LANL_MATRICES.iter().filter(|row| row.side == rows[0].side);
         let share =
             theirs.map(|row| (f64::from(row.workers), (row.files_s / row.by_hand_s - 1.0) * 100.0));
-        Guide { name: format!("paper, {}", side(rows[0].side)), points: share.collect() }
+        let name = format!("paper, {}", side(rows[0].side));
+        Guide { name, points: share.collect(), is_result: true }
     };
     Chart {
         id: "slowdown".into(),
         title: "Matrix multiplication through files".into(),
         about: "How much longer it takes than with two buffers by hand, by the number of workers."
             .into(),
-        x: axis("Workers", Unit::Plain),
+        x: axis(&axis_of_workers(rows), Unit::Plain),
         y: axis("Slowdown, %", Unit::Plain),
         series: alike().map(curve).collect(),
         guides: alike().map(theirs).collect(),
@@ -75,7 +76,7 @@ fn slowdown(rows: &[Matrices]) -> Chart {
 
 fn sample(row: &Matrices) -> Sample {
     let percent = row.overhead.value * 100.0;
-    let hover = format!("{}: {percent:.2} %", workers(row.workers));
+    let hover = format!("{}: {percent:.2} %", crowd(row.workers, row.is_crowded));
     Sample { at: (f64::from(row.workers), percent), hover }
 }
 
@@ -92,6 +93,44 @@ fn workers(count: u32) -> String {
     format!("{count} worker{}", if count == 1 { "" } else { "s" })
 }
 
+/// Workers that are more than the CPUs take turns: who looks at a curve has to know.
+fn crowd(count: u32, is_crowded: bool) -> String {
+    workers(count) + if is_crowded { ", more than CPUs" } else { "" }
+}
+
+fn axis_of_workers(rows: &[Matrices]) -> String {
+    let crowded = rows.iter().filter(|row| row.is_crowded).map(|row| row.workers).min();
+    crowded.map_or("Workers".into(), |from| format!("Workers; from {from} on more than CPUs"))
+}
+
 fn side(side: u32) -> String {
     format!("{side} x {side}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use covey_plot::chart::{Look, Size};
+    use covey_tune::Estimate;
+
+    #[test]
+    fn more_workers_than_cpus_are_marked_and_the_paper_s_points_are_in_the_chart() {
+        let row = |workers: u32| Matrices {
+            side: 256,
+            workers,
+            is_crowded: workers > 2,
+            by_hand_s: 1.0,
+            coroutines_s: [1.01; 2],
+            files_s: 1.01,
+            overhead: Estimate { value: 0.01, low: 0.01, high: 0.01 },
+        };
+        let chart = slowdown(&[1, 2, 4, 8].map(row));
+        assert_eq!(chart.x.name, "Workers; from 4 on more than CPUs");
+        let hovers = chart.series[0].points.iter().map(|point| &*point.hover);
+        assert!(hovers.rev().take(2).all(|hover| hover.contains("more than CPUs")));
+        let svg = chart.svg(Size { width: 720.0, height: 420.0 }, Look::Page);
+        let guide = svg.split("class=\"guide\" d=\"").last().expect("the paper's curve");
+        let line = guide.split('"').next().expect("a line");
+        assert_eq!(line.matches(['M', 'L']).count(), 4, "{line}");
+    }
 }

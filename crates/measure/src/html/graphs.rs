@@ -221,7 +221,8 @@ fn guide(kind: Kind, wire: &Wire, links: &[Report]) -> Guide {
     let curve = Curve::new(points.map(|bytes| Point::new(bytes, vec![wire.time_s(bytes)])));
     let rate = Unit::BitsPerSecond.text(wire.bits_per_s);
     let tcp = Unit::BitsPerSecond.text(wire.tcp_bits_per_s());
-    Guide { name: format!("the wire alone: {rate}, {tcp} for TCP"), points: graph(kind, &curve) }
+    let name = format!("the wire alone: {rate}, {tcp} for TCP");
+    Guide { name, points: graph(kind, &curve), is_result: false }
 }
 
 fn about(links: &[Report]) -> String {

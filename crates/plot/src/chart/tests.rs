@@ -25,6 +25,7 @@ fn chart(names: &[&str]) -> Chart {
         guides: vec![Guide {
             name: "wire".into(),
             points: vec![(1.0, 1e6), (1e5, 94e6), (1e9, 9e9)],
+            is_result: false,
         }],
     }
 }
@@ -88,6 +89,17 @@ fn theory_ends_where_the_chart_ends() {
     let svg = chart(&["TCP"]).svg(SIZE, Look::Page);
     let guide = svg.split("class=\"guide\" d=\"").last().unwrap().split('"').next().unwrap();
     assert_eq!(guide.matches(['M', 'L']).count(), 2, "{guide}");
+}
+
+#[test]
+fn what_others_have_measured_is_seen_as_a_whole() {
+    let mut chart = chart(&["TCP"]);
+    chart.guides[0].is_result = true;
+    let svg = chart.svg(SIZE, Look::Page);
+    let guide = svg.split("class=\"guide\" d=\"").last().unwrap().split('"').next().unwrap();
+    assert_eq!(guide.matches(['M', 'L']).count(), 3, "{guide}");
+    chart.series.clear();
+    assert!(chart.svg(SIZE, Look::Page).contains("nothing was measured"));
 }
 
 #[test]
