@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Ports of which the first is taken.
@@ -122,13 +122,16 @@ fn a_log_that_grows_too_large_is_put_aside_while_its_server_runs() {
 /// A monitor that looks at once finds nothing that is down.
 #[test]
 fn up_returns_when_every_server_serves() {
-    let mut cluster = Cluster::up_with(&["-n", "12"]);
-    for _ in 0..4 {
-        let metrics = cluster.covey(&["metrics"]);
+    let mut cluster = Cluster::planned();
+    let at_once =
+        "\"$0\" up --dir \"$1\" -n 12 >&2 && exec \"$0\" --config \"$1/covey.toml\" metrics";
+    for _ in 0..6 {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", at_once, env!("CARGO_BIN_EXE_covey")]).arg(&cluster.dir);
+        let metrics = run(shell).stdout;
         let ups: Vec<_> = metrics.lines().filter(|line| line.starts_with("covey_up{")).collect();
         assert_eq!(ups.len(), 13, "{metrics}");
         assert!(ups.iter().all(|line| line.ends_with(" 1")), "{ups:?}");
         cluster.down();
-        cluster.restart();
     }
 }
