@@ -130,7 +130,7 @@ impl Net {
     /// often as one would be.
     fn is_asked_every(&self, node: &str) -> Option<Duration> {
         let wires = self.wires.borrow();
-        if !wires.values().any(super::wire::Wire::is_busy) {
+        if !wires.values().any(super::wire::Wire::has_bulk) {
             return None;
         }
         let is_quiet = |name: &str| self.bulk_from(&wires, name) <= QUIET_BYTES_PER_S;

@@ -212,6 +212,20 @@ fn rates_end_when_the_kernel_does_not_count_any_more() {
     });
 }
 
+/// A program that only computes and sends messages does not pay for questions to other nodes.
+#[test]
+fn a_port_with_messages_alone_is_counted_and_not_probed() {
+    with_net(FILE, async |net| {
+        let found = || net.wires.borrow().get("eth0").map(|wire| (wire.is_busy(), wire.has_bulk()));
+        for _ in 0..20 {
+            net.judge(&counted(0.0, 20.0));
+        }
+        assert_eq!(found(), Some((true, false)));
+        net.judge(&counted(60.0, 20.0));
+        assert_eq!(found(), Some((true, true)));
+    });
+}
+
 #[test]
 fn a_count_that_takes_long_is_made_less_often() {
     let ms = Duration::from_millis;

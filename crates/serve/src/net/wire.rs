@@ -86,8 +86,14 @@ impl Wire {
 
     /// Whether there is anything to decide soon.
     pub fn is_busy(&self) -> bool {
-        let busy = |port: &Port| port.is_guarded() || port.bulk_used() > BUSY * port.bulk();
-        self.ports.as_ref().is_some_and(|ports| ports.iter().any(busy))
+        let is_guarded = |ports: &[Port; 2]| ports.iter().any(Port::is_guarded);
+        self.has_bulk() || self.ports.as_ref().is_some_and(is_guarded)
+    }
+
+    /// Whether bulk goes through it: without any there is no queue of it to look for.
+    pub fn has_bulk(&self) -> bool {
+        let has = |port: &Port| port.bulk_used() > BUSY * port.bulk();
+        self.ports.as_ref().is_some_and(|ports| ports.iter().any(has))
     }
 
     /// Whether it carries more than the known connections explain.
