@@ -123,6 +123,11 @@ impl Kernel {
         self.glimpses.asking()
     }
 
+    /// Whether nothing of a listing is told for a while.
+    pub fn rests(&self) -> bool {
+        self.glimpses.rests()
+    }
+
     /// A directory's handle is about to be told of these files, asked for since `asked`; whether it may be.
     pub fn tell_listing(&self, fh: u64, dir: Id, files: Vec<Id>, asked: Asked) -> bool {
         self.glimpses.tell(fh, dir, files, asked)

@@ -88,6 +88,11 @@ impl Glimpses {
         Asked(self.lock().taken_back)
     }
 
+    /// Whether nothing is told for a while, since clients have met.
+    pub fn rests(&self) -> bool {
+        self.lock().rest.lasts(Instant::now())
+    }
+
     /// The kernel is about to be told of these files, which were asked for since `asked`: false where nothing is to
     /// be told. Leases are looked at afterwards: whoever takes one back from here on waits.
     pub fn tell(&self, fh: u64, dir: Id, files: Vec<Id>, asked: Asked) -> bool {

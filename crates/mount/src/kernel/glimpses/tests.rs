@@ -98,7 +98,9 @@ fn who_leaves_many_listings_unfinished_gets_no_more_of_them() {
 #[test]
 fn where_clients_meet_less_and_less_is_told() {
     let glimpses = told();
+    assert!(!glimpses.rests());
     glimpses.take_back(&content(DIR));
+    assert!(glimpses.rests());
     assert!(!glimpses.tell(FH + 1, DIR, vec![8], glimpses.asking()), "it rests");
     let (mut rest, mut now) = (Rest::default(), Instant::now());
     let mut lengths = Vec::new();
