@@ -279,8 +279,8 @@ const OVER: Duration = Duration::from_millis(130);
 /// answer.
 const MARGIN: Duration = Duration::from_millis(500);
 
-const REST_MIN: Duration = Duration::from_secs(1);
-const REST_MAX: Duration = Duration::from_secs(16);
+const REST_MIN: Duration = Duration::from_secs(8);
+const REST_MAX: Duration = Duration::from_secs(64);
 
 /// Listings that are not noted. Each change looks at all of them, and whoever may open directories decides how many
 /// there are: beyond, nothing is told.
