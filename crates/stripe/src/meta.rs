@@ -53,7 +53,7 @@ mod xattr;
 pub use create::{LINKS_MAX, TARGET_BYTES_MAX};
 pub use dump::{Record, records};
 pub use moves::installed;
-pub use names::{ENTRY_BYTES, NAME_BYTES_MAX};
+pub use names::{ENTRY_BYTES, NAME_BYTES_MAX, is_dots};
 pub use owned::quota;
 pub use permission::{access, may, mode, without_privilege};
 pub use places::place;

@@ -10,6 +10,7 @@ use crate::kernel::lasts;
 use crate::transport::Answer;
 use covey_ninep::tree::{Errno, SetAttr, SetTime, Time};
 use covey_stripe::client::Stat;
+use covey_stripe::meta::is_dots;
 use covey_stripe::meta::without_privilege;
 use covey_stripe::ops::{Caller, Id, Inode, Nanos, seconds_of};
 use covey_wire::Name;
@@ -112,9 +113,8 @@ impl<F: Files> Session<F> {
     /// as the lease on their place, others of a listing for a moment. Longer where the directory's mode is weaker.
     fn entry_valid(&self, parent: Id, name: &Name, inode: &Inode, is_listed: bool) -> Duration {
         let is_dir = inode.mode & S_IFMT == S_IFDIR;
-        let is_dots = matches!(name.as_bytes(), b"." | b"..");
         let kept = self.names_kept(parent);
-        if !kept.is_zero() || is_dots {
+        if !kept.is_zero() || is_dots(name) {
             return kept;
         }
         if !is_dir {

@@ -13,6 +13,7 @@ use crate::kernel::Asked;
 use crate::transport::Answer;
 use covey_ninep::tree::Errno;
 use covey_stripe::client::Listing;
+use covey_stripe::meta::is_dots;
 use covey_stripe::ops::{Caller, DirEntry, Id, Inode};
 use std::sync::Mutex;
 
@@ -66,7 +67,8 @@ impl<F: Files> Session<F> {
             return Err(Errno::because(Errno::EIO, "an empty page in the middle of a directory"));
         }
         let mut dirents = Dirents::new(size as usize);
-        let told = page.entries.iter().filter(|entry| entry.inode.is_some() && !is_dots(entry));
+        let told =
+            page.entries.iter().filter(|entry| entry.inode.is_some() && !is_dots(&entry.name));
         let told: Vec<Id> = told.map(|entry| entry.id).collect();
         let is_told = !told.is_empty() && self.tell_listing(fh, id, told, asked);
         for entry in &page.entries {
@@ -101,7 +103,7 @@ impl<F: Files> Session<F> {
     /// kept: it would be asked for again.
     fn entry_of(&self, dir: Id, entry: &DirEntry, then: Moment, is_told: bool) -> Entry {
         let is_good = |inode: &&Inode| {
-            !is_dots(entry) && !inode.sparse && !self.behind.wrote_since(inode.id, then)
+            !is_dots(&entry.name) && !inode.sparse && !self.behind.wrote_since(inode.id, then)
         };
         let told = entry.inode.as_ref().filter(is_good);
         let told = told.map(|inode| self.entry(dir, &entry.name, inode, is_told));
@@ -118,8 +120,4 @@ impl<F: Files> Session<F> {
             },
         }
     }
-}
-
-fn is_dots(entry: &DirEntry) -> bool {
-    matches!(entry.name.as_bytes(), b"." | b"..")
 }

@@ -14,8 +14,8 @@
 //! - when we have had the lock ourselves for an instant ([`Kernel`](super::Kernel) has a thread for that).
 //!
 //! One of the last two comes soon: who keeps us from the lock has just sent such a request, or holds it shared
-//! and waits for no other client, unless to be told of its newest files. Until then nothing is given up; from then on names wait for [`OVER`], and attributes for
-//! nothing, since INVAL_INODE is exact for what the kernel has.
+//! and waits for no other client, unless to be told of its newest files. Until then nothing is given up; from then
+//! on names wait for [`OVER`], and attributes for nothing, since INVAL_INODE is exact for what the kernel has.
 //!
 //! That wait is somebody else's change. Where it happens no more is told for a while, for longer each time: where
 //! clients meet, next to nothing is lost.

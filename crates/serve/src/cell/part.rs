@@ -402,6 +402,7 @@ pub(super) mod tests {
             put(&part, 0, b"x");
         }
     }
+
     #[test]
     fn a_large_file_is_given_back_by_another_thread_and_whoever_needs_its_room_waits_for_that() {
         let pool = pool();

@@ -2,6 +2,7 @@
 
 use super::{Access, Check, Result, odd};
 use crate::distribution::{self, Distribution};
+use crate::meta::is_dots;
 use crate::objects::{DataOp, DataReply};
 use crate::ops::check::{Class, Finding, Page, table};
 use crate::ops::{DirEntry, Id, Inode, Op, ROOT, Reply};
@@ -193,8 +194,7 @@ pub async fn each_name<A: Access>(
         };
         cookie = entries.last().map_or(cookie, |entry| entry.cookie);
         let is_over = end || entries.is_empty();
-        let is_own = |entry: &DirEntry| matches!(entry.name.as_bytes(), b"." | b"..");
-        entries.into_iter().filter(|entry| !is_own(entry)).for_each(&mut visit);
+        entries.into_iter().filter(|entry| !is_dots(&entry.name)).for_each(&mut visit);
         if is_over {
             return Ok(());
         }

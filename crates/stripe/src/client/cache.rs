@@ -18,7 +18,7 @@ mod scope;
 
 use crate::distribution::INLINE_BYTES_DEFAULT;
 use crate::meta::lease::LEASE_TIME;
-use crate::meta::{NAME_BYTES_MAX, access, may};
+use crate::meta::{NAME_BYTES_MAX, access, is_dots, may};
 use crate::ops::{Answer, Caller, Content, DirEntry, Id, Inode, Lease, Op, Reply};
 use covey_ninep::tree::Errno;
 use covey_wire::{Bytes, List, Name, Payload};
@@ -414,7 +414,7 @@ impl State {
         inode: Option<&Inode>,
         entries: usize,
     ) {
-        if matches!(name.as_bytes(), b"." | b"..") {
+        if is_dots(name) {
             return inode.into_iter().for_each(|inode| self.learn_inode(lease, inode));
         }
         if let Some(inode) = inode {

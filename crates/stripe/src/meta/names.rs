@@ -162,6 +162,6 @@ pub(super) fn check_name(name: &Name) -> Result<(), Fault> {
 }
 
 /// Whether this is `.` or `..`, which stand in every directory and belong to nobody.
-pub(super) fn is_dots(name: &Name) -> bool {
+pub fn is_dots(name: &Name) -> bool {
     matches!(name.as_bytes(), b"." | b"..")
 }
