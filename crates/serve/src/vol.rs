@@ -147,6 +147,7 @@ impl Volumes {
             }
         };
         let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.on_thread_start(covey_io::os::place::everywhere);
         let runtime = builder.worker_threads(2).thread_name("volumes").enable_all().build()?;
         let net = {
             let _inside = runtime.enter();

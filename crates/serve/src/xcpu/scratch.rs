@@ -101,7 +101,10 @@ fn make(above: &Path, node: &str) -> io::Result<Locked> {
 /// Sweeps on a thread of its own: programs may have left more than anybody waits for.
 fn sweep_beside(above: &Path, prefix: &str, own: u32) {
     let (above, prefix) = (above.to_owned(), prefix.to_owned());
-    let work = move || sweep(&above, &prefix, own);
+    let work = move || {
+        covey_io::os::place::everywhere();
+        sweep(&above, &prefix, own)
+    };
     if let Err(error) = std::thread::Builder::new().name("sweep".into()).spawn(work) {
         tracing::warn!("what earlier sessions left is not removed: no thread: {error}");
     }
