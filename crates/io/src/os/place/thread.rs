@@ -76,6 +76,11 @@ impl Bound {
         Ok(Bound { before, cpu })
     }
 
+    /// Where it is bound.
+    pub fn cpu(&self) -> usize {
+        self.cpu
+    }
+
     /// Goes to another of its CPUs; whether it has moved.
     pub fn follow(&mut self, cpu: usize) -> bool {
         let moves = cpu != self.cpu && has(&self.before, cpu) && allow(None, &just(cpu)).is_ok();
@@ -142,6 +147,12 @@ pub fn can_yield() -> bool {
         let attempt = || yield_to_all(0).and_then(|()| be_normal(0)).is_ok();
         std::thread::spawn(attempt).join().unwrap_or(false)
     })
+}
+
+/// Whether [`run_first`] is permitted here. It is tried on a thread of its own.
+pub fn can_run_first() -> bool {
+    static CAN: OnceLock<bool> = OnceLock::new();
+    *CAN.get_or_init(|| std::thread::spawn(|| run_first().is_ok()).join().unwrap_or(false))
 }
 
 /// Whether this machine has a CPU with nothing to do, as far as can be told.
