@@ -109,7 +109,7 @@ pub(super) fn put(out: &mut String, words: std::fmt::Arguments) {
 
 /// Microseconds with one decimal: of whole numbers, which are written much faster.
 fn put_us(out: &mut String, name: &str, ns: u64) {
-    let tenths = (ns + 50) / 100;
+    let tenths = ns.saturating_add(50) / 100;
     put(out, format_args!("{name}{}.{}", tenths / 10, tenths % 10));
 }
 
@@ -196,7 +196,9 @@ mod tests {
         let times = Histogram::default();
         let empty = "count 0 mean_us 0.0 p50_us 0.0 p99_us 0.0 max_us 0.0 sum_ns 0 buckets -";
         assert_eq!(times.text(Detail::Buckets), empty);
-        [1_000, 1_000, 20_449].map(|ns| times.add(Duration::from_nanos(ns)));
+        for ns in [1_000, 1_000, 20_449] {
+            times.add(Duration::from_nanos(ns));
+        }
         let text = times.text(Detail::Buckets);
         assert_eq!(
             text,
