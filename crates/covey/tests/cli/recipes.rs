@@ -72,7 +72,9 @@ fn every_block_of_a_page_is_typed_or_says_why_not() {
         let of_page = blocks.iter().filter(|block| block.mark.is_none());
         unmarked.extend(of_page.map(|block| format!("{name}:{}: {}", block.line, block.lines[0])));
         let commands = to_type(&text, &blocks).into_iter();
-        unquoted.extend(commands.filter(has_bare_bang).map(|line| format!("{name}: {line}")));
+        unquoted.extend(
+            commands.filter(|line| has_bare_bang(line)).map(|line| format!("{name}: {line}")),
+        );
         let is_typed = blocks.iter().any(|block| matches!(block.mark, Some(Mark::Run { .. })));
         assert_eq!(is_typed, PAGES.contains(&name.as_str()), "{name} in the list of recipes.rs");
     }
@@ -99,7 +101,7 @@ fn to_type<'a>(text: &'a str, blocks: &[Block<'a>]) -> Vec<String> {
 }
 
 /// Whether a line has an exclamation mark that an interactive bash would take for one of its own.
-fn has_bare_bang(line: &String) -> bool {
+fn has_bare_bang(line: &str) -> bool {
     let command = line.split(" #").next().unwrap_or(line);
     command.split('\'').step_by(2).any(|part| {
         part.match_indices('!').any(|(at, _)| {
