@@ -152,6 +152,9 @@ impl Volumes {
             let _inside = runtime.enter();
             Arc::new(ClusterNet::new(config.clone(), key))
         };
+        let listen = config.node(node).ok().map(|node| node.listen.clone()).unwrap_or_default();
+        let socket = listen.iter().find_map(|address| address.unix_path());
+        let portals = Portals::telling(ports, socket);
         let volumes = Rc::new(Volumes {
             config,
             node: node.to_owned(),
@@ -164,7 +167,7 @@ impl Volumes {
             volumes: RefCell::default(),
             unread,
             is_ending: Cell::default(),
-            portals: Portals::telling(ports),
+            portals,
             names: OnceCell::new(),
         });
         for (name, record) in records {
