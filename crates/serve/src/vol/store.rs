@@ -180,7 +180,8 @@ fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn settle(hold: Hold, reply: Reply) -> Reply {
+/// An answer, of whose failure the unit hears.
+pub fn settle(hold: Hold, reply: Reply) -> Reply {
     if let Reply::Failed(failure) = &reply {
         hold.fail(*failure);
     }
