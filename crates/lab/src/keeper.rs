@@ -28,10 +28,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
-use timing::Timekeeper;
+use timing::{Margin, Timekeeper};
 
-/// Nearer to its time than this, a frame is waited for awake: sleep would overshoot.
-const AWAKE_NS: u64 = 60_000;
 /// With more frames under way than this nobody measures a latency, and waiting awake would take the CPU
 /// that the nodes need.
 const BUSY_FRAMES: usize = 4;
@@ -162,6 +160,7 @@ struct Keeper {
     begin: Instant,
     floor: Option<Floor>,
     time: Timekeeper,
+    margin: Margin,
     buffer: Vec<u8>,
 }
 
@@ -179,6 +178,7 @@ impl Keeper {
             begin,
             floor: None,
             time,
+            margin: Margin::new(),
             buffer,
         }
     }
@@ -227,7 +227,7 @@ impl Keeper {
     }
 
     /// Waits for a frame, a question, or until a frame is due. Answers whether somebody talks to us.
-    fn sleep(&self, now_ns: u64, ready: &mut [bool]) -> Result<bool> {
+    fn sleep(&mut self, now_ns: u64, ready: &mut [bool]) -> Result<bool> {
         let mut fds: Vec<PollFd<'_>> =
             self.cards.iter().map(|card| PollFd::new(card, PollFlags::IN)).collect();
         fds.push(PollFd::new(&self.listener, PollFlags::IN));
@@ -235,14 +235,20 @@ impl Keeper {
         let wait_ns = self.fabric.poll_deadline().map(|due| due.saturating_sub(now_ns));
         let wait_ns = wait_ns.map(|wait| match wait {
             _ if self.fabric.travelling() > BUSY_FRAMES => wait.max(TOGETHER_NS),
-            wait if wait < AWAKE_NS => 0,
-            wait => wait - AWAKE_NS,
+            // Nearer to its time than the margin, a frame is waited for awake: sleep would overshoot.
+            wait => wait.saturating_sub(self.margin.ns()),
         });
         let limit = wait_ns.map(|ns| Timespec {
             tv_sec: (ns / 1_000_000_000) as i64,
             tv_nsec: (ns % 1_000_000_000) as _,
         });
         match poll(&mut fds, limit.as_ref()) {
+            Ok(0) => {
+                let slept_ns = self.begin.elapsed().as_nanos() as u64 - now_ns;
+                if let Some(wait_ns) = wait_ns.filter(|wait_ns| *wait_ns > 0) {
+                    self.margin.overslept(slept_ns.saturating_sub(wait_ns));
+                }
+            }
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error).cannot(|| "wait for frames"),
         }

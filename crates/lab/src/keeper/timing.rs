@@ -9,6 +9,37 @@ const WINDOW_NS: u64 = 100_000_000;
 /// A keeper that works so much of a window does not keep up, in thousandths.
 const BUSY_PER_MILLE: u64 = 970;
 
+/// The longest time before a frame is due that is waited for awake.
+const MARGIN_MAX_NS: u64 = 60_000;
+/// How much the margin falls where it was enough. It rises by nineteen times as much where it was not, so that it
+/// settles where one sleep of twenty ends later.
+const MARGIN_STEP_NS: u64 = 50;
+
+/// How long before a frame is due the keeper has to be awake: sleeps end too late, on a machine without other work by
+/// more than on a busy one. It learns that from its sleeps, because waiting awake takes the CPU that the nodes need.
+#[derive(Debug)]
+pub struct Margin(u64);
+
+impl Margin {
+    /// The longest, until there were sleeps.
+    pub fn new() -> Margin {
+        Margin(MARGIN_MAX_NS)
+    }
+
+    /// Now, in nanoseconds.
+    pub fn ns(&self) -> u64 {
+        self.0
+    }
+
+    /// A sleep of its whole length ended so much too late.
+    pub fn overslept(&mut self, late_ns: u64) {
+        self.0 = match late_ns > self.0 {
+            true => (self.0 + 19 * MARGIN_STEP_NS).min(MARGIN_MAX_NS),
+            false => self.0.saturating_sub(MARGIN_STEP_NS),
+        };
+    }
+}
+
 /// What the keeper says of itself since it was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timing {
@@ -108,6 +139,28 @@ mod tests {
         }
         assert_eq!((time.timing().windows, time.timing().overloaded), (10, 10));
         assert!(time.timing().warning().unwrap().contains("does not carry"));
+    }
+
+    #[test]
+    fn a_margin_settles_where_few_sleeps_end_later() {
+        let mut margin = Margin::new();
+        // Sleeps end 10 to 29 us late, one of a hundred much later.
+        let late_ns =
+            |sleep: u64| if sleep % 100 == 99 { 400_000 } else { 10_000 + sleep * 7 % 20 * 1000 };
+        (0..2000).for_each(|sleep| margin.overslept(late_ns(sleep)));
+        let settled: Vec<u64> = (0..2000)
+            .map(|sleep| {
+                margin.overslept(late_ns(sleep));
+                margin.ns()
+            })
+            .collect();
+        assert!(
+            settled.iter().all(|ns| (26_000..31_000).contains(ns)),
+            "{:?}",
+            settled.iter().max()
+        );
+        (0..200).for_each(|_| margin.overslept(400_000));
+        assert_eq!(margin.ns(), MARGIN_MAX_NS);
     }
 
     #[test]
