@@ -8,6 +8,7 @@
 //! A session ends when its client has had no connection for the grace of ten seconds: then its locks
 //! go, its appends end, and unlinked files that it alone had open are reclaimed.
 
+mod chains;
 pub mod copies;
 pub mod journal;
 mod leases;

@@ -1,5 +1,6 @@
 //! `covey server`: the I/O servers, and which of them get new files.
 
+mod chains;
 mod drain;
 mod moving;
 mod rebalance;
@@ -49,6 +50,12 @@ pub struct Args {
 enum Command {
     /// Show the I/O servers: whether they serve, get new files, and how full they are
     Ls,
+    /// Show which servers the parts of files lie on: the table of chains
+    ///
+    /// A file's striping names chains, and a chain the I/O server that holds its objects, with the identity of its store.
+    /// The generation rises when another store takes a place, and requests of an older one are refused there. A server
+    /// that is away is the `last` of its chain: nobody else has what it holds.
+    Chains,
     /// Close an I/O server to new files
     Close {
         /// The I/O server
@@ -111,6 +118,7 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     let fs = &session.fs;
     let result = match &args.command {
         Command::Ls => ls(fs, context).await,
+        Command::Chains => chains::chains(fs, context).await,
         Command::Close { node } => set(fs, node, Door::Closed, context).await,
         Command::Drain { node, rate } => drain::drain(fs, node, *rate, context).await,
         Command::Rebalance { rate } => rebalance::rebalance(fs, *rate, context).await,

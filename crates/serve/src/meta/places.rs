@@ -49,7 +49,8 @@ impl Meta {
                 let seen = self.place_seen(server, known);
                 if seen != known {
                     self.tell_place(server, known, seen);
-                    self.apply_own(Op::Place { server: server as u16, state: seen });
+                    let place = Op::Place { server: server as u16, state: seen };
+                    self.keep_place(place).await;
                 }
             }
             task::sleep(LOOK_EVERY).await;
@@ -83,18 +84,24 @@ impl Meta {
         let Op::BeginMove { id } = *op else { return Ok(()) };
         let Reply::Node { inode } = self.ask_own(Op::Getattr { id }) else { return Ok(()) };
         let Some(striping) = inode.striping else { return Ok(()) };
-        let is_away = |at: &&u16| {
-            self.links.get(usize::from(**at)).is_some() && !self.is_serving(usize::from(**at))
-        };
-        match striping.servers.0.iter().find(is_away) {
+        let members = self.members_of(&striping)?;
+        let is_away = |(_, at): &&(usize, u16)| !self.is_serving(usize::from(*at));
+        match members.iter().find(is_away) {
             None => Ok(()),
-            Some(&at) => {
+            Some(&(_, at)) => {
                 let name = self.links[usize::from(at)].server();
                 Err(Errno::because(
                     Errno::EIO,
                     format!("{name}, where the file lies, does not serve"),
                 ))
             }
+        }
+    }
+
+    /// What has been seen of a server; nothing of it is lost if the server ends meanwhile, since it is seen again.
+    async fn keep_place(self: &Rc<Self>, place: Op) {
+        if let Err(error) = self.apply_claimed(place).await {
+            tracing::warn!("what was seen of an I/O server is not kept: {error}");
         }
     }
 

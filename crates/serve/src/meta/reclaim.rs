@@ -159,7 +159,9 @@ impl Meta {
         // The epoch must not outlive a power cut on a data server and be lost here.
         self.journal.sync().await?;
         let map = distribution::of(&cut.striping)?;
-        let cuts = cut.striping.servers.0.iter().enumerate().map(|(slot, &server)| {
+        self.store_is_here().await;
+        let members = self.members_of(&cut.striping)?;
+        let cuts = members.into_iter().map(|(slot, server)| {
             let (id, epoch) = (cut.id, cut.epoch);
             let op = match installed(cut.size) {
                 Some(size) => DataOp::Install { id, epoch, bytes: map.physical_size(slot, size) },
@@ -241,9 +243,13 @@ impl Meta {
         let gone: HashSet<Id> = gone.into_iter().collect();
         // What a file that has moved has left is emptied as long as the file lives.
         let leaves = |id: Id, epoch: u32| objects::is_left(epoch) && !gone.contains(&id);
+        self.store_is_here().await;
         let mut by_server: BTreeMap<(u16, bool), Vec<Doomed>> = BTreeMap::new();
+        // Where they are; None for what is on no chain that is known, which stays to be removed.
+        let mut members = Vec::with_capacity(chunk.len());
         for &(id, epoch, ref striping) in chunk {
-            for &server in &striping.servers.0 {
+            members.push(self.members_of(striping).ok());
+            for &(_, server) in members.last().into_iter().flatten().flatten() {
                 let objects = by_server.entry((server, leaves(id, epoch))).or_default();
                 objects.push(Doomed { id, epoch: epoch & !objects::LEFT });
             }
@@ -258,9 +264,12 @@ impl Meta {
         let done: HashSet<(u16, bool)> =
             answered.into_iter().filter_map(|answer| answer.ok()).collect();
         let mut failed = Vec::new();
-        for (id, epoch, striping) in chunk {
+        for ((id, epoch, striping), members) in chunk.iter().zip(members) {
             let leaves = leaves(*id, *epoch);
-            if striping.servers.0.iter().all(|server| done.contains(&(*server, leaves))) {
+            let is_done = |members: Vec<(usize, u16)>| {
+                members.iter().all(|(_, server)| done.contains(&(*server, leaves)))
+            };
+            if members.is_some_and(is_done) {
                 self.counters.reclaimed.add(1);
                 self.apply_own(Op::Reclaimed { id: *id, epoch: *epoch });
             } else {

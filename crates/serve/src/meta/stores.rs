@@ -145,8 +145,10 @@ impl Meta {
             let page = self.held_page(after).await?;
             // What is told of epochs must not be lost here with the power.
             self.journal.sync().await?;
+            let chains = self.chains_on(server).await;
             let lost = |inode: &Inode| {
-                bytes_on(inode, server).map(|_| Doomed { id: inode.id, epoch: inode.epoch })
+                let is_there = chains.iter().any(|&chain| bytes_on(inode, chain).is_some());
+                is_there.then_some(Doomed { id: inode.id, epoch: inode.epoch })
             };
             let objects: Vec<Doomed> = page.files.0.iter().filter_map(lost).collect();
             for chunk in objects.chunks(LOSE_MAX) {
@@ -207,8 +209,7 @@ impl Meta {
         let meta = self.clone();
         Outcome::later(async move {
             let own = meta.journal.identity().clone();
-            meta.store_is_here().await;
-            meta.apply_own(Op::Restored {});
+            meta.apply_claimed(Op::Restored {}).await?;
             meta.know(server, store.clone()).await?;
             let adopt = DataOp::Adopt { store: store.clone(), meta: own, before };
             data_call(&meta.links[usize::from(server)], adopt).await?;
@@ -230,6 +231,13 @@ impl Meta {
         Outcome::Now(Ok(reply))
     }
 
+    /// The store that a server serves from now.
+    pub(super) async fn store_serving(&self, server: u16) -> Option<Name> {
+        self.store_is_here().await;
+        let is_serving = self.may_serve(usize::from(server));
+        self.store_mut().store_of(server).ok().flatten().filter(|_| is_serving)
+    }
+
     /// Whether there is anything to ask of the objects of a server.
     pub(super) fn may_serve(&self, server: usize) -> bool {
         self.stores.borrow().get(server) == Some(&Standing::Known)
@@ -248,6 +256,8 @@ impl Meta {
     async fn let_serve(&self, server: u16, store: Name) -> Result<()> {
         let meta = self.journal.identity().clone();
         let link = &self.links[usize::from(server)];
+        // The chains first: nobody is to be admitted at a generation that is over.
+        self.tell_chains(server, &store).await?;
         data_call(link, DataOp::Admit { store, meta }).await?;
         self.stand(server, Standing::Known);
         Ok(())
@@ -265,8 +275,7 @@ impl Meta {
 
     /// From now on the server keeps its objects in this store: on stable storage before it serves.
     async fn know(self: &Rc<Self>, server: u16, store: Name) -> Result<()> {
-        self.store_is_here().await;
-        self.apply_own(Op::KnowStore { server, store });
+        self.apply_claimed(Op::KnowStore { server, store }).await?;
         self.journal.sync().await
     }
 
@@ -275,12 +284,14 @@ impl Meta {
     /// when it is older than the store.
     async fn has_lost(&self, server: u16, formatted: Option<u64>) -> Result<bool> {
         let Some(formatted) = formatted else { return Ok(false) };
+        let chains = self.chains_on(server).await;
         let mut after = Name::EMPTY;
         loop {
             let page = self.held_page(after).await?;
             let List(files) = page.files;
             let is_lost = |inode: &Inode| {
-                (!inode.sparse || inode.btime < formatted) && bytes_on(inode, server).is_some()
+                let is_there = |&chain: &u16| bytes_on(inode, chain).is_some();
+                (!inode.sparse || inode.btime < formatted) && chains.iter().any(is_there)
             };
             if files.iter().any(is_lost) {
                 return Ok(true);

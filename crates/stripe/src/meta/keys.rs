@@ -14,6 +14,7 @@
 //!   'e' session               Kept: a session with its stored replies
 //!   'd' id                    Payload: what of a file's content lies with its inode
 //!   'q' kind id               Quota: what a user or a group owns, and how much it may
+//!   'h' chain                 Chain: its generation and members; none for one that an older version left
 //!   'x' id name               Payload: an extended attribute's value
 //! ```
 //!
@@ -277,6 +278,10 @@ pub(super) fn xattr(id: Id, name: &[u8]) -> Vec<u8> {
     let mut key = numbered(b'x', id);
     key.extend_from_slice(name);
     key
+}
+
+pub(super) fn chain(index: u16) -> Vec<u8> {
+    numbered(b'h', index.into())
 }
 
 pub(super) fn session(session: u64) -> Vec<u8> {

@@ -122,7 +122,7 @@ impl<K: Kv> Store<K> {
     }
 
     fn check_servers(&self, striping: &Striping) -> Result<(), Fault> {
-        let (servers, count) = (&striping.servers.0, self.servers().len());
+        let (servers, count) = (&striping.servers.0, self.chains().len());
         let different: BTreeSet<u16> = servers.iter().copied().collect();
         let is_known = different.iter().all(|&server| usize::from(server) < count);
         if !is_known || different.len() != servers.len() || distribution::of(striping).is_err() {

@@ -44,6 +44,7 @@ impl<K: Kv> Store<K> {
         *place = state;
         self.put_row(keys::PLACES, &List(places.clone()))?;
         self.places = places;
+        self.chains_see(server, state)?;
         Ok(done())
     }
 
@@ -72,18 +73,19 @@ impl<K: Kv> Store<K> {
         }
     }
 
-    /// The servers that a new file of this hint may lie on: the best that it can be laid out on.
+    /// The chains that a new file of this hint may lie on: the best that it can be laid out on.
     fn dealt_to(&self, hint: &StripingHint) -> Vec<u16> {
-        let all = 0..self.servers().len() as u16;
+        let all = 0..self.chains().len() as u16;
         if self.places.iter().all(|&place| place == 0) {
             return all.collect();
         }
-        let is_open = |server: u16, mask: u8| {
-            self.places.get(usize::from(server)).is_none_or(|&place| place & mask == 0)
+        let is_open = |chain: u16, mask: u8| {
+            let head = self.chains()[usize::from(chain)].head();
+            let place = |server: u16| self.places.get(usize::from(server)).copied().unwrap_or(0);
+            head.map_or(place::AWAY, |head| place(head.server)) & mask == 0
         };
-        let open = |mask: u8| -> Vec<u16> {
-            all.clone().filter(|&server| is_open(server, mask)).collect()
-        };
+        let open =
+            |mask: u8| -> Vec<u16> { all.clone().filter(|&chain| is_open(chain, mask)).collect() };
         let fits = |servers: &Vec<u16>| {
             !servers.is_empty() && distribution::check_fewer(hint, servers.len()).is_ok()
         };

@@ -37,6 +37,7 @@ impl<K: Kv> Store<K> {
             stores.0.resize(servers.len(), Name::from(UNUSED));
             keys::put_row(&mut self.kv, keys::STORES, &stores)?;
         }
+        self.settle_chains().map_err(Fault::into_errno)?;
         Ok(added)
     }
 
@@ -67,6 +68,7 @@ impl<K: Kv> Store<K> {
         stores.0.resize(length, Name::EMPTY);
         stores.0[at] = store.clone();
         self.put_row(keys::STORES, &stores)?;
+        self.chains_have_store(server, store)?;
         Ok(done())
     }
 
@@ -79,6 +81,7 @@ impl<K: Kv> Store<K> {
         self.machine = self.machine.wrapping_add(1);
         let losses = self.losses;
         self.put_row(keys::LOSSES, &losses)?;
+        self.skip_generations()?;
         Ok(done())
     }
 

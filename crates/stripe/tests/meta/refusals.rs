@@ -387,6 +387,9 @@ const REFUSALS: &[Row] = &[
         lab.caller = user(ALICE, &[ALICE]);
         attribute(lab, ROOT, "user.x", 1, 0)
     }),
+    ("no chain has index {index}: there are {count}", Errno::EINVAL, |lab| {
+        lab.reply(0, Op::RaiseChain { chain: 4 })
+    }),
     ("no I/O server has index {server}: there are {count}", Errno::EINVAL, |lab| {
         lab.reply(0, Op::KnowStore { server: 4, store: "another".into() })
     }),
