@@ -78,7 +78,7 @@ fn play(mut chain: Chain, count: u32, mut events: u32) {
     let (mut written, mut has) = (0, vec![0; count as usize]);
     let mut before = (chain.generation, chain.head().map(|head| head.server));
     for _ in 0..6 {
-        let (server, leaves) = ((events / 2 % count) as u16, events % 2 == 0);
+        let (server, leaves) = ((events / 2 % count) as u16, events.is_multiple_of(2));
         events /= 2 * count;
         if leaves {
             chain.has_left(server)

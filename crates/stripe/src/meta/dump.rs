@@ -77,7 +77,7 @@ fn read(key: &[u8], value: &[u8]) -> Option<Vec<Record>> {
         keys::QUOTAS => Record::Counted { up_to: row(value)? },
         [b'q', ..] => Record::Quota { quota: row(value)? },
         keys::PLACES => Record::Places { places: row::<List<u8>>(value)?.0 },
-        [b'h', ..] => Record::Chain { index: u16::try_from(id()?).ok()?, chain: row(value)? },
+        _ if let Some(index) = keys::chain_of(key) => Record::Chain { index, chain: row(value)? },
         [b'i', ..] => {
             let Stored { inode, cookie_next, tail, .. } = row(value)?;
             Record::Inode { inode: Box::new(inode), cookie_next, tail }

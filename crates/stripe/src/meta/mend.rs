@@ -31,7 +31,7 @@ impl<K: Kv> Store<K> {
         let (id, parent, name) = (finding.id, finding.parent, &finding.name);
         match class {
             // What it should say is known.
-            Class::DamagedRow if name.as_bytes().first() == Some(&b'h') => {
+            Class::DamagedRow if keys::chain_of(name.as_bytes()).is_some() => {
                 self.settle_chains()?;
             }
             Class::DamagedRow | Class::StrayPart => {

@@ -49,8 +49,8 @@ fn a_store_of_before_gets_a_chain_for_each_server_in_their_order() {
     know(&mut lab, 2, "disk");
     // What a version of before has left: no row of the table.
     let mut kv = lab.store.kv().clone();
-    for at in 0..4u64 {
-        kv.delete(&[&b"h"[..], &at.to_be_bytes()].concat()).unwrap();
+    for at in 0..4u8 {
+        kv.delete(&[&b"schain"[..], &[0, at]].concat()).unwrap();
     }
     lab.store = Store::open(kv).unwrap();
     let plain = |server| (server, String::new(), State::Serving, 1);
@@ -157,7 +157,7 @@ fn a_damaged_row_of_the_table_keeps_nobody_from_starting() {
     let mut lab = Lab::default();
     adopt(&mut lab);
     know(&mut lab, 1, "disk");
-    let key = [&b"h"[..], &1u64.to_be_bytes()].concat();
+    let key = b"schain\0\x01".to_vec();
     for damage in [&b"\x01\x02"[..], b"", b"\x07rubbish"] {
         let mut kv = lab.store.kv().clone();
         kv.put(&key, damage).unwrap();

@@ -35,6 +35,7 @@ impl<K: Kv> Store<K> {
             self.census_passes_inodes();
         }
         let found = match key {
+            _ if keys::chain_of(key).is_some() => self.check_chain(value),
             [b'i', rest @ ..] => self.check_inode(rest, value)?,
             [b'n', rest @ ..] => self.check_name_row(rest, value, page)?,
             [b'c', rest @ ..] => self.check_listed(rest, value)?,
@@ -45,7 +46,6 @@ impl<K: Kv> Store<K> {
             [b'd', rest @ ..] => self.check_inline(rest, value)?,
             [b'x', rest @ ..] => self.check_part(rest)?,
             [b'e', ..] => read::<Kept>(value).map(|_| Vec::new()),
-            [b'h', ..] => self.check_chain(value),
             [b'q', ..] => read::<Quota>(value).map(|_| Vec::new()),
             [b's', ..] | [b'g', ..] => Some(Vec::new()),
             _ => Some(vec![of(Class::UnknownRow, 0)]),
