@@ -92,7 +92,7 @@ impl Access {
 /// How a connection has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Arrival {
-    /// `HOST:PORT` of the address that the initiator has come to.
+    /// `HOST:PORT` of the address that the initiator has come to; empty where it has none.
     local: String,
     /// Whether who accepted it knows the peer.
     is_vouched_for: bool,

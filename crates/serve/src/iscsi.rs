@@ -17,9 +17,10 @@ use bytes::BytesMut;
 use covey_io::os::net::{Listener, PeerInfo, Stream, error_text, pacing};
 use covey_io::os::threads::Threads;
 use covey_io::os::{random, run};
-use covey_iscsi::target::{Connection, Device, Portal, Seed};
+use covey_iscsi::target::{Connection, Credit, Device, Portal, Seed};
 use gate::Gate;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -35,10 +36,8 @@ pub async fn serve_portal<D: Device>(
 ) {
     loop {
         let accepted = listener.accept().await;
-        let begun = accepted.and_then(|(stream, info)| {
-            let Stream::Tcp(stream) = stream else { return Ok(()) };
-            begin(stream.into_std()?, info, &portal, &threads, &gate)
-        });
+        let begun =
+            accepted.and_then(|(stream, info)| begin(stream, info, &portal, &threads, &gate));
         if let Err(error) = begun {
             // Out of file descriptors, or a peer that went at once: no reason to end.
             tracing::warn!("{}: accept: {}", listener.address(), error_text(&error));
@@ -47,16 +46,24 @@ pub async fn serve_portal<D: Device>(
     }
 }
 
+/// The portal of a node for initiators of its own machine, which is beside the unix socket of its other services: nothing that
+/// TCP does is needed there, and the kernel says who comes.
+pub fn near_portal(node: &Path) -> PathBuf {
+    let mut path = node.as_os_str().to_owned();
+    path.push(".iscsi");
+    path.into()
+}
+
 fn begin<D: Device>(
-    stream: TcpStream,
+    stream: Stream,
     info: PeerInfo,
     portal: &Arc<Portal<D>>,
     threads: &Threads,
     gate: &Arc<Gate>,
 ) -> std::io::Result<()> {
-    let (here, there) = (stream.local_addr()?, stream.peer_addr()?);
-    let local = address_text(here);
-    let credit = credits::enter((pacing::canonical(here), pacing::canonical(there)));
+    let ends = ends(&stream)?;
+    let local = ends.map_or_else(String::new, |(here, _)| address_text(here));
+    let credit = ends.map_or_else(Arc::<Credit>::default, credits::enter);
     let seed: Seed = random::bytes()?;
     let (place, ended) = gate.enter(&info);
     let (portal, gate) = (portal.clone(), gate.clone());
@@ -71,8 +78,7 @@ fn begin<D: Device>(
         let connection = connection.with_ticket(Box::new(place)).with_credit(credit);
         tracing::debug!("{}: connected", info.name);
         let running = async {
-            let stream = tokio::net::TcpStream::from_std(stream)?;
-            let stream = pacing::enroll(Stream::Tcp(stream));
+            let stream = pacing::enroll(stream.resettle()?);
             let observer = Conversation::new(&info, Clients::Programs);
             let ended = run::run_on(connection, stream, BytesMut::new(), observer).await;
             ended.map_err(std::io::Error::other)
@@ -88,6 +94,12 @@ fn begin<D: Device>(
         }
     });
     Ok(())
+}
+
+/// The addresses of this end and of the other, of a connection that may go through a wire.
+fn ends(stream: &Stream) -> std::io::Result<Option<(SocketAddr, SocketAddr)>> {
+    let Stream::Tcp(stream) = stream else { return Ok(None) };
+    Ok(Some((pacing::canonical(stream.local_addr()?), pacing::canonical(stream.peer_addr()?))))
 }
 
 /// As TargetAddress has it (RFC 7143, 13.8).

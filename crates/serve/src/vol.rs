@@ -146,12 +146,19 @@ impl Volumes {
                 (Records::new(), Some(why))
             }
         };
+        // The connections of initiators have threads of their own, and the servers are perhaps on the same CPUs.
+        let cpus = std::thread::available_parallelism().map_or(1, |count| count.get());
         let mut builder = tokio::runtime::Builder::new_multi_thread();
-        let runtime = builder.worker_threads(2).thread_name("volumes").enable_all().build()?;
+        builder.on_thread_start(covey_io::os::place::everywhere);
+        builder.worker_threads((cpus / 2).clamp(1, WORKERS_MAX)).thread_name("volumes");
+        let runtime = builder.enable_all().build()?;
         let net = {
             let _inside = runtime.enter();
             Arc::new(ClusterNet::new(config.clone(), key))
         };
+        let listen = config.node(node).ok().map(|node| node.listen.clone()).unwrap_or_default();
+        let socket = listen.iter().find_map(|address| address.unix_path());
+        let portals = Portals::telling(ports, socket);
         let volumes = Rc::new(Volumes {
             config,
             node: node.to_owned(),
@@ -164,7 +171,7 @@ impl Volumes {
             volumes: RefCell::default(),
             unread,
             is_ending: Cell::default(),
-            portals: Portals::telling(ports),
+            portals,
             names: OnceCell::new(),
         });
         for (name, record) in records {
@@ -453,5 +460,7 @@ fn make_private_file(path: &Path) -> std::io::Result<()> {
 /// How long a server may be away before what is asked of it fails: an initiator is to have its error within 3 s of the
 /// server's end, and the way to it takes time, too. A server that is only slow has longer.
 const DEAD_AFTER: Duration = Duration::from_secs(2);
+/// Most threads of the striping client.
+const WORKERS_MAX: usize = 2;
 /// The list's file in the volumes' directory.
 const LIST: &str = "list";

@@ -139,6 +139,46 @@ fn synchronous_writes_are_brought_to_stable_storage() {
     attached.detach();
 }
 
+/// Nothing goes through TCP that does not leave the machine, unless an address is named; what TCP would ask for is asked for
+/// there, too.
+#[test]
+fn a_node_of_this_machine_is_logged_in_to_by_its_own_socket() {
+    if !may_mount() {
+        return;
+    }
+    let cluster = with_volume(&[]);
+    let (address, other) = (free_address(), free_address());
+    export(&cluster, "disk", &address);
+    export(&cluster, "disk", &other);
+    let come_to = || {
+        let text = cluster.covey(&["--json", "volume", "stats", "disk"]);
+        let stats: serde_json::Value = serde_json::from_str(&text).expect("JSON was asked for");
+        let sessions = stats["sessions"].as_array().expect("a list").iter();
+        sessions.map(|one| one["address"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let attached = Attached::new(&cluster, "disk", &["--portal", &address]);
+    assert_eq!(come_to(), std::slice::from_ref(&address));
+    attached.detach();
+    let attached = Attached::new(&cluster, "disk", &["--patience", "2"]);
+    assert_eq!(come_to(), ["unix"]);
+    let disk = attached.open();
+    disk.write_all_at(&vec![5; 3 * MIB], 4096).unwrap();
+    cluster.covey(&["volume", "unexport", "disk", "--listen", &address]);
+    assert_eq!(come_to(), ["unix"]);
+    // Who is not on the list any more is put out of there, too.
+    let allow = ["volume", "acl", "disk", "--allow", "iqn.2026-01.org.example:you"];
+    cluster.covey(&allow);
+    disk.read_exact_at(&mut [0; 512], 0).unwrap_err();
+    assert!(come_to().is_empty());
+    cluster.covey(&["volume", "acl", "disk", "--deny", "iqn.2026-01.org.example:you"]);
+    until("the file's return", || disk.read_exact_at(&mut [0; 512], 0).is_ok());
+    cluster.covey(&["volume", "unexport", "disk"]);
+    disk.read_exact_at(&mut [0; 512], 0).unwrap_err();
+    assert!(come_to().is_empty());
+    drop(disk);
+    attached.detach();
+}
+
 /// A secret is needed, and a wrong one is told at once.
 #[test]
 fn who_attaches_proves_who_it_is() {

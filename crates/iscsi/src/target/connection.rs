@@ -90,7 +90,7 @@ impl Wire {
 
 impl<D: Device> Connection<D> {
     /// A connection that has just been accepted at `local`, the address that the initiator has come to (`HOST:PORT`, an IPv6
-    /// address in brackets).
+    /// address in brackets; empty where it has come through something else, such as a unix socket).
     pub fn new(portal: Arc<Portal<D>>, local: String, seed: Seed, now: Instant) -> Connection<D> {
         let (id, bytes) = (seed[0], seed[1..].try_into().expect("a seed has one byte more"));
         let arrival = Arrival { local, is_vouched_for: false };

@@ -107,7 +107,9 @@ impl<D: Device> Texts<D> {
         out.push("TargetName", &target.name);
         let group = target.portal_group;
         let mut addresses = target.look(|it| it.addresses.clone());
-        if addresses.is_empty() {
+        //= rfc7143#appendix-C
+        // A target without an address is at the one that the initiator has come to: so it is where that cannot be said.
+        if addresses.is_empty() && !self.arrival.local.is_empty() {
             addresses.push(self.arrival.local.clone());
         }
         for address in addresses {

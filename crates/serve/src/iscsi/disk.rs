@@ -4,7 +4,7 @@
 
 use super::sense::refused;
 use bytes::{Bytes, BytesMut};
-use covey_io::os::net::{self, Address, error_text, pacing};
+use covey_io::os::net::{self, Address, FarEnd, error_text, pacing};
 use covey_io::os::{random, run};
 pub use covey_iscsi::initiator::{Config, Credentials};
 use covey_iscsi::initiator::{Connection, Done, Refusal, Request, Session};
@@ -24,6 +24,33 @@ const PAUSE: Duration = Duration::from_millis(200);
 const REPEATS_MAX: usize = 16;
 /// Most bytes of one command.
 pub const TRANSFER_BYTES_MAX: usize = 1 << 20;
+
+/// Where a target is.
+#[derive(Clone, Debug, Default)]
+pub struct Portals {
+    addresses: Vec<Address>,
+    /// Whose a unix socket among them may be, other than root's and this user's.
+    owner: Option<u32>,
+}
+
+impl From<Vec<Address>> for Portals {
+    fn from(addresses: Vec<Address>) -> Portals {
+        Portals { addresses, owner: None }
+    }
+}
+
+impl Portals {
+    /// The same, where a unix socket may be of this user.
+    pub fn owned_by(self, owner: Option<u32>) -> Portals {
+        Portals { owner, ..self }
+    }
+
+    /// Whether a server can be what it is taken for: at a unix socket the kernel says whose it is.
+    pub(super) fn trusts(&self, server: FarEnd) -> bool {
+        let FarEnd::User(uid) = server else { return true };
+        uid == 0 || uid == rustix::process::geteuid().as_raw() || Some(uid) == self.owner
+    }
+}
 
 /// A unit of a target. Its connections end when it is dropped.
 pub struct Disk {
@@ -46,12 +73,12 @@ impl Disk {
     /// what waits and all that comes fails. Runs inside a `LocalSet`.
     pub async fn connect(
         config: Config,
-        portals: Vec<Address>,
+        portals: impl Into<Portals>,
         number: u8,
         patience: Duration,
     ) -> io::Result<Disk> {
         let session = Session::new(config);
-        let keeping = keep_connected(session.clone(), portals, patience);
+        let keeping = keep_connected(session.clone(), portals.into(), patience);
         let connecting = tokio::task::spawn_local(keeping).abort_handle();
         let lun = u64::from(number) << 48;
         let mut disk = Disk { session, lun, block_bytes: 512, blocks: 0, connecting };
@@ -186,13 +213,14 @@ const WRITE_16: u8 = 0x8a;
 const SYNCHRONIZE_CACHE_16: u8 = 0x91;
 
 /// Connects to one portal after the other for as long as the session lasts.
-async fn keep_connected(session: Session, portals: Vec<Address>, patience: Duration) {
+async fn keep_connected(session: Session, portals: Portals, patience: Duration) {
     let mut next = 0;
     let mut past = Past { lost_at: Instant::now(), was_in: false };
     let elsewhere = RefCell::new(None);
     while session.closed().is_none() {
-        let portal = elsewhere.take().unwrap_or_else(|| portals[next % portals.len()].clone());
-        let ended = attempt(&session, &portal, &mut past).await;
+        let known = &portals.addresses[next % portals.addresses.len()];
+        let portal = elsewhere.take().unwrap_or_else(|| known.clone());
+        let ended = attempt(&session, &portals, &portal, &mut past).await;
         let ended = ended.err().unwrap_or_else(|| "the target has closed the connection".into());
         tracing::debug!("{portal}: {ended}");
         match session.take_refusal() {
@@ -203,7 +231,10 @@ async fn keep_connected(session: Session, portals: Vec<Address>, patience: Durat
                 }
             },
             // It was there: its node has just started, or gives it to another one.
-            Some(Refusal::Refused(status::NOT_FOUND)) if past.was_in => next += 1,
+            // And of what is served near somebody else may have taken the place.
+            Some(Refusal::Refused(status::NOT_FOUND)) if past.was_in || is_near(&portal) => {
+                next += 1
+            }
             Some(refusal) => session.close(&format!("{portal}: {}", refusal_text(&refusal))),
             None => next += 1,
         }
@@ -225,9 +256,17 @@ struct Past {
 }
 
 /// One connection, from its beginning to its end.
-async fn attempt(session: &Session, portal: &Address, past: &mut Past) -> Result<(), String> {
+async fn attempt(
+    session: &Session,
+    portals: &Portals,
+    portal: &Address,
+    past: &mut Past,
+) -> Result<(), String> {
     let connected = net::connect(portal, CONNECT_PATIENCE).await;
     let stream = pacing::enroll(connected.map_err(|error| error_text(&error))?);
+    if !portals.trusts(stream.far_end().map_err(|error| error_text(&error))?) {
+        return Err("somebody else's server is there".into());
+    }
     let challenge = random::nonce().map_err(|error| error_text(&error))?;
     let connection = Connection::new(session, challenge, Instant::now());
     let was_in = RefCell::new(false);
@@ -249,6 +288,10 @@ async fn attempt(session: &Session, portal: &Address, past: &mut Past) -> Result
         past.lost_at = Instant::now();
     }
     ended.map_err(|blame| blame.to_string())
+}
+
+fn is_near(portal: &Address) -> bool {
+    matches!(portal, Address::Unix(_))
 }
 
 /// `HOST:PORT`, with the tag of a portal group or without.

@@ -1,9 +1,9 @@
 //! Targets and initiators over real sockets.
 
-use super::disk::{Disk, checked_size, parse_portal};
+use super::disk::{Disk, Portals, checked_size, parse_portal};
 use super::*;
 use bytes::Bytes;
-use covey_io::os::net::{self, Address};
+use covey_io::os::net::{self, Address, FarEnd};
 use covey_iscsi::initiator;
 use covey_iscsi::negotiate::{Digest, Parameters};
 use covey_iscsi::scsi::{Config, Unit, Units};
@@ -166,6 +166,55 @@ fn initiators_come_by_ipv6() {
         assert_eq!(said, [format!("[::1]:{port}")]);
         assert_eq!(parse_portal(said[0]), Some(address.clone()));
     });
+}
+
+/// A unix socket stands for the addresses of its node: who does not find the target there, or nobody, or a server of somebody
+/// else, comes to those.
+#[test]
+fn initiators_of_the_same_machine_come_by_a_unix_socket() {
+    in_runtime(async {
+        let threads = Arc::new(Threads::start("test", 1).unwrap());
+        let (portal, empty) = (portal(), Portal::<Units>::new());
+        let dir = tempfile::tempdir().unwrap();
+        let far = serve(&portal, &threads).await;
+        let near = Address::Unix(near_portal(&dir.path().join("node.sock")));
+        let at = || -> Vec<String> {
+            let sessions = portal.target(TARGET).unwrap().sessions();
+            sessions.iter().map(|one| one.entered.address.clone()).collect()
+        };
+        for (served, place) in
+            [(None, "127.0.0.1"), (Some(&empty), "127.0.0.1"), (Some(&portal), "")]
+        {
+            if let Some(served) = served {
+                let listener = Listener::bind(&near, 0o600).await.unwrap();
+                let serving =
+                    serve_portal(listener, served.clone(), threads.clone(), Gate::new(64));
+                let serving = tokio::task::spawn_local(serving);
+                let disk = connect(&[near.clone(), far.clone()], 1).await.unwrap();
+                disk.write(512, Bytes::from(vec![3; 3 << 20])).await.unwrap();
+                assert!(disk.read(512, 3 << 20).await.unwrap() == vec![3; 3 << 20]);
+                assert!(at()[0].starts_with(place) && at()[0].is_empty() == place.is_empty());
+                disk.log_out().await;
+                serving.abort();
+                assert!(serving.await.unwrap_err().is_cancelled());
+            } else {
+                let disk = connect(&[near.clone(), far.clone()], 1).await.unwrap();
+                assert!(at()[0].starts_with(place));
+                disk.log_out().await;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_unix_socket_of_somebody_else_is_no_portal() {
+    let own = rustix::process::geteuid().as_raw();
+    let portals = Portals::from(Vec::new());
+    assert!([0, own].iter().all(|uid| portals.trusts(FarEnd::User(*uid))));
+    assert!(!portals.trusts(FarEnd::User(own + 1)));
+    assert!(portals.owned_by(Some(own + 1)).trusts(FarEnd::User(own + 1)));
+    // Of who has no user here it is known by CHAP, or not at all, who he is.
+    assert!(Portals::from(Vec::new()).trusts(FarEnd::Away));
 }
 
 /// A connection that was closed before another was made is gone before that one has logged in, on whatever thread it was.

@@ -2,7 +2,7 @@
 
 use super::record::Access;
 use crate::iscsi::gate::Gate;
-use crate::iscsi::serve_portal;
+use crate::iscsi::{near_portal, serve_portal};
 use crate::net::{TargetPort, TargetPorts};
 use covey_io::os::limits;
 use covey_io::os::net::{Address, Listener};
@@ -13,6 +13,7 @@ use covey_iscsi::target::{self, Credentials, Portal, Target, TargetConfig};
 use covey_ninep::tree::{Errno, Result};
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -23,6 +24,9 @@ pub struct Portals {
     threads: OnceCell<Arc<Threads>>,
     gate: OnceCell<Arc<Gate>>,
     ports: TargetPorts,
+    /// Where initiators of this machine come to, if it has such an address: everything is served there that is served at all.
+    near: Option<Address>,
+    near_door: RefCell<Option<Door>>,
     /// Held while an address is opened: two volumes may want the same one.
     opening: tokio::sync::Mutex<()>,
 }
@@ -55,9 +59,10 @@ pub fn target_of(iqn: &str, name: &str, units: Arc<Units>, access: &Access) -> A
 }
 
 impl Portals {
-    /// No address yet; the ports of those that there will be are told to `ports`.
-    pub fn telling(ports: TargetPorts) -> Portals {
-        Portals { ports, ..Portals::default() }
+    /// No address yet; the ports of those that there will be are told to `ports`. `node` is the unix socket of the node.
+    pub fn telling(ports: TargetPorts, node: Option<&Path>) -> Portals {
+        let near = node.map(|path| Address::Unix(near_portal(path)));
+        Portals { ports, near, ..Portals::default() }
     }
 
     /// Serves a target at an address, from which nothing else need be served yet.
@@ -66,26 +71,43 @@ impl Portals {
         let known = self.doors.borrow().get(address).map(|door| door.portal.clone());
         let portal = match known {
             Some(portal) => portal,
-            None => self.open(address).await?,
+            None => {
+                let door = self.open(&parsed(address)?).await?;
+                let portal = door.portal.clone();
+                self.doors.borrow_mut().insert(address.to_owned(), door);
+                portal
+            }
         };
         portal.share(target);
+        self.serve_near(target).await;
         Ok(())
     }
 
-    async fn open(&self, address: &str) -> Result<Arc<Portal<Units>>> {
+    /// Serves a target to this machine, too. Who does not find it there comes to its address.
+    async fn serve_near(&self, target: &Arc<Target<Units>>) {
+        let Some(near) = &self.near else { return };
+        if self.near_door.borrow().is_none() {
+            match self.open(near).await {
+                Ok(door) => *self.near_door.borrow_mut() = Some(door),
+                Err(error) => return tracing::debug!("{near}: {error}"),
+            }
+        }
+        if let Some(door) = &*self.near_door.borrow() {
+            door.portal.share(target);
+        }
+    }
+
+    async fn open(&self, address: &Address) -> Result<Door> {
         let portal = Portal::new();
-        let parsed = parsed(address)?;
-        let listener = Listener::bind(&parsed, 0o600).await?;
+        let listener = Listener::bind(address, 0o600).await?;
         let gate = self.gate.get_or_init(|| Gate::new(limits::open_files())).clone();
         let serving = serve_portal(listener, portal.clone(), self.threads()?, gate);
         let accepting = tokio::task::spawn_local(serving);
-        let port = match parsed {
-            Address::Tcp { port, .. } => Some(self.ports.hold(port)),
+        let port = match address {
+            Address::Tcp { port, .. } => Some(self.ports.hold(*port)),
             _ => None,
         };
-        let door = Door { portal: portal.clone(), accepting, _port: port };
-        self.doors.borrow_mut().insert(address.to_owned(), door);
-        Ok(portal)
+        Ok(Door { portal, accepting, _port: port })
     }
 
     fn threads(&self) -> Result<Arc<Threads>> {
@@ -105,6 +127,11 @@ impl Portals {
         if door.portal.targets().is_empty() {
             doors.remove(address);
         }
+        if let Some(near) = &*self.near_door.borrow()
+            && doors.values().all(|door| door.portal.target(iqn).is_none())
+        {
+            near.portal.remove(iqn, GRACE_SECONDS);
+        }
     }
 }
 
@@ -117,7 +144,7 @@ pub fn sessions_text(target: &Target<Units>) -> String {
             "session {} {} at {} connections {} commands {} bytes_read {} bytes_written {}\n",
             session.tsih,
             session.nexus.initiator,
-            session.entered.address,
+            Some(&session.entered.address).filter(|at| !at.is_empty()).map_or("unix", |at| at),
             session.connections(),
             count(&session.counts.commands),
             count(&session.counts.bytes_in),
@@ -218,7 +245,8 @@ mod tests {
             mutual: None,
             parameters: Parameters::INITIATOR,
         };
-        let portals = vec![parse_portal(address).unwrap()];
+        let unix = || Address::Unix(address.into());
+        let portals = vec![parse_portal(address).unwrap_or_else(unix)];
         Disk::connect(config, portals, 0, Duration::from_secs(10)).await.unwrap()
     }
 
@@ -234,7 +262,9 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         tokio::task::LocalSet::new().block_on(&runtime, async {
             let ports = TargetPorts::default();
-            let portals = Portals::telling(ports.clone());
+            let dir = tempfile::tempdir().unwrap();
+            let node = dir.path().join("node.sock");
+            let portals = Portals::telling(ports.clone(), Some(&node));
             let target = target_of(TARGET, "disk", units(), &Access::default());
             let addresses = [free_address(), free_address()];
             for address in &addresses {
@@ -268,6 +298,16 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             assert_eq!(are_left(), 1);
+            // Near this machine it is served as long as it is anywhere.
+            let near = disk(near_portal(&node).to_str().unwrap(), 3).await;
+            assert!(sessions_text(&target).contains(" at unix "));
+            portals.end(&addresses[1], TARGET);
+            let begun = Instant::now();
+            while !target.sessions().is_empty() && begun.elapsed() < Duration::from_secs(10) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            assert_eq!(sessions_text(&target), "");
+            drop(near);
         });
     }
 

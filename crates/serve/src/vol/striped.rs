@@ -406,7 +406,9 @@ impl StripedStore {
 impl Store for StripedStore {
     fn ask(&self, request: Request, hold: Hold) -> Answer {
         let (shared, asked) = (self.shared.clone(), self.shared.clone());
-        let answer = begin(&self.runtime, hold, async move { shared.answer(request).await });
+        // A read that nobody waits for any more need not end, so it is not given to another thread.
+        let runtime = (!matches!(request, Request::Read { .. })).then_some(&self.runtime);
+        let answer = begin(runtime, hold, async move { shared.answer(request).await });
         let Answer::Later(answer) = answer else { return answer };
         Answer::Later(Box::pin(async move {
             let reply = answer.await;

@@ -20,8 +20,10 @@ use covey_io::os::net::Address;
 use covey_io::os::random;
 use covey_mount::{MountOptions, Unmounter, local_runtime, serve_tree};
 use covey_ninep::tree::User;
-use covey_serve::iscsi::disk::{self, Credentials, Disk, Parameters, parse_portal};
+use covey_serve::iscsi::disk::{self, Credentials, Disk, Parameters, Portals, parse_portal};
 use covey_serve::iscsi::file::DiskTree;
+use covey_serve::iscsi::near_portal;
+use rustix::fs::{Access, access};
 use rustix::process::Signal;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -220,12 +222,8 @@ fn leave_mounts(args: &Attach, config: &Config) -> Option<Home> {
     let mut paths: Vec<PathBuf> = SYSTEM_PATHS.iter().map(PathBuf::from).collect();
     paths.push(config_dir);
     paths.extend(config.key_file.iter().chain(&args.secret_file).cloned());
-    paths.extend(config.nodes.iter().flat_map(|node| &node.listen).filter_map(
-        |listen| match listen {
-            covey_cluster::config::Address::Unix(path) => Some(PathBuf::from(path)),
-            covey_cluster::config::Address::Tcp { .. } => None,
-        },
-    ));
+    let listens = config.nodes.iter().flat_map(|node| &node.listen);
+    paths.extend(listens.filter_map(|listen| listen.unix_path()).map(PathBuf::from));
     let left = Home::leave(&paths);
     left.inspect_err(|error| tracing::debug!("the mount namespace is not left: {error}")).ok()
 }
@@ -236,7 +234,7 @@ const SYSTEM_PATHS: [&str; 6] = ["/etc", "/run", "/proc", "/sys/fs/cgroup", "/de
 /// How to log in, and where.
 struct Wish {
     login: disk::Config,
-    portals: Vec<Address>,
+    portals: Portals,
     patience: Duration,
     /// The nodes that serve it, and stand by.
     nodes: Vec<String>,
@@ -256,11 +254,15 @@ async fn wish_of(args: &Attach, config: &Config, context: &Context) -> Result<Wi
             Error::user(format!("{text:?} is no address")).hint("HOST:PORT, such as 10.0.0.1:3260")
         })
     };
-    let portals: Vec<Address> = named.iter().map(parsed).collect::<Result<_>>()?;
-    if portals.is_empty() {
+    let addresses: Vec<Address> = named.iter().map(parsed).collect::<Result<_>>()?;
+    if addresses.is_empty() {
         let error = Error::work(format!("cannot attach volume {}: it is not exported", args.name));
         return Err(error.hint(format!("`covey volume export {}` serves it", args.name)));
     }
+    // A node of this machine first by its own socket, unless it is said where to log in.
+    let near = if args.portal.is_empty() { near(first, config) } else { None };
+    let portals = Portals::from(near.into_iter().chain(addresses).collect::<Vec<_>>());
+    let portals = portals.owned_by(config.user_number());
     let secret = args.secret_file.as_deref().map(|file| super::change::secret(Some(file)));
     let chap = match (&args.chap, secret.transpose()?) {
         (Some(user), Some(secret)) => {
@@ -293,6 +295,14 @@ fn name_portals(volume: &super::Volume, args: &Attach, config: &Config) {
             pace::use_portal(&volume.node, &host);
         }
     }
+}
+
+/// The portal of a volume's node for this machine, where the node is on it.
+fn near(volume: &super::Volume, config: &Config) -> Option<Address> {
+    let node = config.node(&volume.node).ok()?;
+    let socket = node.listen.iter().find_map(|listen| listen.unix_path());
+    let may_connect = |portal: &PathBuf| access(portal, Access::WRITE_OK).is_ok();
+    socket.map(near_portal).filter(may_connect).map(Address::Unix)
 }
 
 /// Where a volume is exported, as seen from here.
