@@ -60,6 +60,8 @@ pub struct Meta {
     stores: RefCell<Vec<stores::Standing>>,
     /// What is seen of them, by their index.
     sights: RefCell<Vec<places::Sight>>,
+    /// What they were told to serve.
+    told: Vec<chains::Told>,
     options: Options,
     sessions: RefCell<Sessions>,
     leases: LeaseTable,
@@ -99,6 +101,7 @@ impl Meta {
             waiting: RefCell::default(),
             stores: RefCell::new(vec![stores::Standing::default(); links.len()]),
             sights: RefCell::new(vec![places::Sight::default(); links.len()]),
+            told: links.iter().map(|_| chains::Told::default()).collect(),
             pending: RefCell::default(),
             removals_due: Notify::new(),
             links,

@@ -6,12 +6,24 @@
 use super::Meta;
 use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
+use covey_stripe::chain::Served;
 use covey_stripe::client::data_call;
 use covey_stripe::meta::Applied;
 use covey_stripe::objects::DataOp;
 use covey_stripe::ops::{Op, Reply, Striping};
 use covey_wire::{List, Name};
+use std::cell::RefCell;
 use std::rc::Rc;
+use tokio::sync::Mutex;
+
+/// What an I/O server was told to serve.
+#[derive(Default)]
+pub(super) struct Told {
+    /// It is told one table after the other: none that is older may arrive last, be it sent again on another connection.
+    turn: Mutex<()>,
+    /// The last that it has answered; None while that is not known.
+    chains: RefCell<Option<Vec<Served>>>,
+}
 
 impl Meta {
     /// The servers of a chain that take part in changes of its objects. EIO for a chain that there is not, EAGAIN while a
@@ -57,17 +69,42 @@ impl Meta {
 
     /// Tells a server which chains it serves. One of a version that knows none serves whoever comes.
     pub(super) async fn tell_chains(&self, server: u16, store: &Name) -> Result<()> {
+        let told = &self.told[usize::from(server)];
+        let _turn = told.turn.lock().await;
+        told.chains.take();
         self.store_is_here().await;
-        let chains = List(self.store_mut().served_by(server));
+        let chains = self.store_mut().served_by(server);
         // A generation that a loss of power takes back must not be known elsewhere.
         self.journal.sync().await?;
         let link = &self.links[usize::from(server)];
-        match data_call(link, DataOp::Serve { store: store.clone(), chains }).await {
+        let serve = DataOp::Serve { store: store.clone(), chains: List(chains.clone()) };
+        match data_call(link, serve).await {
             Err(error) if error.code() == Errno::EINVAL => {
                 tracing::debug!("{} is not told of chains: {error}", link.server());
-                Ok(())
             }
-            answer => Ok(answer.map(drop)?),
+            answer => drop(answer?),
+        }
+        told.chains.replace(Some(chains));
+        Ok(())
+    }
+
+    /// Tells the I/O servers that serve, and have not heard of the table as it is now. The store must be here.
+    pub(super) fn tell_of_changes(self: &Rc<Self>) {
+        for server in 0..self.links.len() {
+            let told = &self.told[server];
+            let chains = self.store_mut().served_by(server as u16);
+            let is_told = told.chains.borrow().as_ref() == Some(&chains);
+            if is_told || !self.is_serving(server) || told.turn.try_lock().is_err() {
+                continue;
+            }
+            let meta = self.clone();
+            task::spawn(async move {
+                let Some(store) = meta.store_serving(server as u16).await else { return };
+                if let Err(error) = meta.tell_chains(server as u16, &store).await {
+                    let name = meta.links[server].server();
+                    tracing::warn!("{name} has not heard which chains it serves: {error}");
+                }
+            });
         }
     }
 

@@ -53,6 +53,8 @@ impl Meta {
                     self.keep_place(place).await;
                 }
             }
+            self.store_is_here().await;
+            self.tell_of_changes();
             task::sleep(LOOK_EVERY).await;
         }
     }

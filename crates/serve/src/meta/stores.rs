@@ -210,6 +210,9 @@ impl Meta {
         Outcome::later(async move {
             let own = meta.journal.identity().clone();
             meta.apply_claimed(Op::Restored {}).await?;
+            // All chains have another generation, also those of the servers that serve already.
+            meta.store_is_here().await;
+            meta.tell_of_changes();
             meta.know(server, store.clone()).await?;
             let adopt = DataOp::Adopt { store: store.clone(), meta: own, before };
             data_call(&meta.links[usize::from(server)], adopt).await?;

@@ -44,6 +44,13 @@ impl Fs {
         self.shared.data.all().iter().map(|link| link.server().to_owned()).collect()
     }
 
+    /// Names of the I/O servers that the parts of a file lie on, in the order of its slots.
+    pub async fn servers_of(&self, striping: &Striping) -> Result<Vec<String>> {
+        let (data, List(chains)) = (&self.shared.data, &striping.servers);
+        data.meet(striping, &self.shared.session).await?;
+        chains.iter().map(|&chain| Ok(data.chain(chain)?.link().server().to_owned())).collect()
+    }
+
     /// The chains that stripings name, by index, as they are now; none where the metadata server is of a version before them.
     pub async fn chains(&self) -> Result<Vec<chain::Chain>> {
         self.shared.data.ask_again(&self.shared.session).await?;
@@ -180,6 +187,13 @@ impl Servers {
     /// All servers that are known, by index.
     pub fn all(&self) -> Vec<Arc<Link>> {
         self.table().links.clone()
+    }
+
+    /// The server that a chain leads to, by its index; the chain's own index where that is not known.
+    pub fn server_of(&self, chain: u16) -> u16 {
+        let table = self.table();
+        let told = table.told.get(usize::from(chain)).and_then(chain::Chain::head);
+        told.map_or(chain, |head| head.server)
     }
 
     /// The table as it was told last, by index; empty where the metadata server knows no chains.

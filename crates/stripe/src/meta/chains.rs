@@ -9,7 +9,7 @@ use super::fault::{Fault, refuse};
 use super::{Applied, Store, done, keys, place};
 use crate::chain::{Chain, SKIPPED, Served};
 use crate::kv::Kv;
-use crate::ops::Reply;
+use crate::ops::{Op, Reply};
 use covey_ninep::tree::Errno;
 use covey_wire::{List, Name};
 
@@ -84,10 +84,25 @@ impl<K: Kv> Store<K> {
 
     /// A server has come or gone, as its place says.
     pub(super) fn chains_see(&mut self, server: u16, state: u8) -> Result<(), Fault> {
-        self.change_chains(|chain| match state & place::AWAY {
-            0 => chain.is_back(server),
-            _ => chain.has_left(server),
-        })
+        self.change_chains(|chain| sees(chain, server, state))
+    }
+
+    /// Whether requests that are sent with the table as it is go elsewhere, or are refused, after an operation: then clients
+    /// are to hear of it. Who is away and which store a server has is nothing to them as long as the heads stay.
+    pub(super) fn moves_heads(&self, op: &Op) -> bool {
+        let change = |chain: &mut Chain| match op {
+            Op::Place { server, state } => _ = sees(chain, *server, *state),
+            Op::KnowStore { server, store } => _ = chain.has_store(*server, store),
+            Op::Restored {} | Op::RaiseChain { .. } => chain.raise(),
+            _ => {}
+        };
+        let is_moved = |before: &Chain| {
+            let mut after = before.clone();
+            change(&mut after);
+            let head = |chain: &Chain| chain.head().map(|head| head.server);
+            after.generation != before.generation || head(&after) != head(before)
+        };
+        self.chains.iter().any(is_moved)
     }
 
     pub(super) fn raise_chain(&mut self, index: u16) -> Result<Applied, Fault> {
@@ -125,6 +140,14 @@ impl<K: Kv> Store<K> {
     fn save_chain(&mut self, index: u16) -> Result<(), Fault> {
         let chain = self.chains[usize::from(index)].clone();
         self.put_row(&keys::chain(index), &chain)
+    }
+}
+
+/// What a server's place says of it; whether that changes anything.
+fn sees(chain: &mut Chain, server: u16, state: u8) -> bool {
+    match state & place::AWAY {
+        0 => chain.is_back(server),
+        _ => chain.has_left(server),
     }
 }
 

@@ -89,10 +89,13 @@ async fn one(
     page: &mut Page,
 ) -> Result<()> {
     let inode = session.find("look at", path, Follow::Last).await?;
-    let names: Vec<&str> = config.data().map(|node| node.name.as_str()).collect();
     let file = (inode.id, inode.size);
     match (&inode.striping, inode.mode & kind::MASK) {
-        (Some(striping), _) => page.add_file(describe(path, file, striping, &names, args.ranges)?),
+        (Some(striping), _) => {
+            let cannot = || format!("show the layout of {}", shown(path));
+            let servers = session.fs.servers_of(striping).await.cannot(cannot)?;
+            page.add_file(describe(path, file, striping, &servers, args.ranges)?)
+        }
         (None, kind::DIR) => {
             let hint = hint_of(session, &inode, config).await?;
             let count = server_count(&hint, config);
@@ -122,7 +125,12 @@ fn on_mount(
     let path = path.as_encoded_bytes();
     match layout {
         Layout::File(striping) => {
-            page.add_file(describe(path, file, &striping, &names, args.ranges)?)
+            let name = |&at: &u16| {
+                let known = names.get(usize::from(at)).map(|name| name.to_string());
+                known.unwrap_or_else(|| format!("server {at}"))
+            };
+            let servers: Vec<String> = striping.servers.0.iter().map(name).collect();
+            page.add_file(describe(path, file, &striping, &servers, args.ranges)?)
         }
         Layout::Directory(hint) => {
             let said = Some(usize::from(hint.server_count)).filter(|count| *count > 0);
@@ -215,7 +223,7 @@ fn describe(
     path: &[u8],
     (id, size): (u64, u64),
     striping: &Striping,
-    names: &[&str],
+    servers: &[String],
     ranges_max: usize,
 ) -> Result<Shown> {
     let map =
@@ -224,8 +232,7 @@ fn describe(
         if slot == INLINE {
             return METADATA.to_string();
         }
-        let index = striping.servers.0.get(slot).copied().unwrap_or(u16::MAX);
-        names.get(usize::from(index)).map_or(format!("server {index}"), |name| name.to_string())
+        servers.get(slot).cloned().unwrap_or_else(|| "?".to_string())
     };
     let mut ranges = Vec::new();
     let mut offset = 0;
