@@ -153,7 +153,7 @@ pub async fn run<A: Access>(
     let mut check = Check { access, options, tell, report: Report::default(), servers, table };
     let id_end = check.rows().await?;
     check.links(id_end).await?;
-    for server in 0..check.servers.len() as u16 {
+    for server in check.asked() {
         let result = check.objects_of(server).await;
         check.note_unasked(server, result)?;
     }
@@ -222,6 +222,12 @@ impl<A: Access> Check<'_, A> {
             }
             _ => self.access.change(Op::Mend { finding: finding.clone() }).await.map(drop),
         }
+    }
+
+    /// The servers that are asked for their objects: not those that were removed, which have no name any more.
+    fn asked(&self) -> Vec<u16> {
+        let named = self.servers.iter().enumerate().filter(|(_, name)| !name.is_empty());
+        named.map(|(at, _)| at as u16).collect()
     }
 
     fn note_unasked(&mut self, server: u16, result: Result<()>) -> Result<()> {

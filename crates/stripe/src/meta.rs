@@ -445,6 +445,7 @@ impl<K: Kv> Store<K> {
             Op::Drop { id } => self.drop_orphan(*id),
             Op::KnowStore { server, store } => self.know_store(*server, store),
             Op::Place { server, state } => self.set_place(*server, *state),
+            Op::AddServer { name } => self.add_server(name),
             Op::RaiseChain { chain } => self.raise_chain(*chain),
             Op::Restored {} => self.restored(),
             Op::SetQuota { quota } => self.set_quota(request, quota),

@@ -442,6 +442,12 @@ operations! {
         97 RaiseChain { chain: u16 } [logged own],
         /// volatile: from the answer on nobody reads or writes by the chain who has not asked for the table since
         98 FenceChain { chain: u16 },
+        /// server's own: one more I/O server, at the end of the list
+        100 AddServer { name: Name } [logged own],
+        /// volatile: an I/O server that the configuration lists behind the known ones gets new files from now on
+        101 AddServerListed { name: Name },
+        /// volatile: an I/O server on which no file is laid out leaves the cluster for good; EBUSY where one is
+        99 RemoveServer { server: u16 },
         /// sets the limits of a user or a group; what it owns is not looked at
         88 SetQuota { quota: Quota } [logged grows],
         /// counts anew what everybody owns

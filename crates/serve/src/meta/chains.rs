@@ -26,13 +26,13 @@ pub(super) struct Told {
 }
 
 impl Meta {
-    /// The servers of a chain that take part in changes of its objects. EIO for a chain that there is not, EAGAIN while a
+    /// The servers of a chain that take part in changes of its objects; none where it was removed. EIO for a chain that there is not, EAGAIN while a
     /// checkpoint has the store: nothing is done on no server.
     pub(super) fn members(&self, chain: u16) -> Result<Vec<u16>> {
         let store = self.store.borrow();
         let Some(store) = store.as_ref() else { return Err(Errno::EAGAIN.into()) };
         match store.chains().get(usize::from(chain)) {
-            Some(chain) => Ok(chain.written().collect()),
+            Some(chain) => Ok(chain.written().filter(|&at| !store.is_removed(at)).collect()),
             None => Err(Errno::because(Errno::EIO, format!("no chain has the index {chain}"))),
         }
     }
@@ -69,16 +69,16 @@ impl Meta {
 
     /// Tells a server which chains it serves. One of a version that knows none serves whoever comes.
     pub(super) async fn tell_chains(&self, server: u16, store: &Name) -> Result<()> {
-        let told = &self.told[usize::from(server)];
+        let told = self.told(usize::from(server));
         let _turn = told.turn.lock().await;
         told.chains.take();
         self.store_is_here().await;
         let chains = self.store_mut().served_by(server);
         // A generation that a loss of power takes back must not be known elsewhere.
         self.journal.sync().await?;
-        let link = &self.links[usize::from(server)];
+        let link = self.link(server)?;
         let serve = DataOp::Serve { store: store.clone(), chains: List(chains.clone()) };
-        match data_call(link, serve).await {
+        match data_call(&link, serve).await {
             Err(error) if error.code() == Errno::EINVAL => {
                 tracing::debug!("{} is not told of chains: {error}", link.server());
             }
@@ -88,10 +88,14 @@ impl Meta {
         Ok(())
     }
 
+    fn told(&self, server: usize) -> Rc<Told> {
+        self.told.borrow()[server].clone()
+    }
+
     /// Tells the I/O servers that serve, and have not heard of the table as it is now. The store must be here.
     pub(super) fn tell_of_changes(self: &Rc<Self>) {
-        for server in 0..self.links.len() {
-            let told = &self.told[server];
+        for server in 0..self.servers_known() {
+            let told = self.told(server);
             let chains = self.store_mut().served_by(server as u16);
             let is_told = told.chains.borrow().as_ref() == Some(&chains);
             if is_told || !self.is_serving(server) || told.turn.try_lock().is_err() {
@@ -101,8 +105,9 @@ impl Meta {
             task::spawn(async move {
                 let Some(store) = meta.store_serving(server as u16).await else { return };
                 if let Err(error) = meta.tell_chains(server as u16, &store).await {
-                    let name = meta.links[server].server();
-                    tracing::warn!("{name} has not heard which chains it serves: {error}");
+                    tracing::warn!(
+                        "I/O server {server} has not heard which chains it serves: {error}"
+                    );
                 }
             });
         }

@@ -39,13 +39,16 @@ impl Meta {
         loop {
             if asked.is_none_or(|asked| task::now() - asked >= SPACE_EVERY) {
                 asked = Some(task::now());
-                for server in 0..self.links.len() {
+                for server in 0..self.servers_known() {
                     task::spawn(self.clone().ask_space(server));
                 }
             }
             self.store_is_here().await;
             let known = self.store_mut().places();
             for (server, known) in known.into_iter().enumerate() {
+                if known & place::REMOVED != 0 {
+                    continue;
+                }
                 let seen = self.place_seen(server, known);
                 if seen != known {
                     self.tell_place(server, known, seen);
@@ -73,7 +76,9 @@ impl Meta {
         };
         let is_full = is_full(sight.space, known & place::FULL != 0);
         let bit = |is_so: bool, bit: u8| if is_so { bit } else { 0 };
-        known & place::CLOSED | bit(is_away, place::AWAY) | bit(is_full, place::FULL)
+        known & (place::CLOSED | place::LEAVING)
+            | bit(is_away, place::AWAY)
+            | bit(is_full, place::FULL)
     }
 
     /// Refuses to begin a move that would wait: while those who had the file open before a start may not have come back, and
@@ -91,7 +96,8 @@ impl Meta {
         match members.iter().find(is_away) {
             None => Ok(()),
             Some(&(_, at)) => {
-                let name = self.links[usize::from(at)].server();
+                let link = self.link(at)?;
+                let name = link.server();
                 Err(Errno::because(
                     Errno::EIO,
                     format!("{name}, where the file lies, does not serve"),
@@ -112,7 +118,8 @@ impl Meta {
     }
 
     fn tell_place(&self, server: usize, before: u8, now: u8) {
-        let name = self.links[server].server();
+        let Ok(link) = self.link(server as u16) else { return };
+        let name = link.server();
         let reasons = [
             (place::AWAY, "it does not serve", "it serves again"),
             (place::FULL, "its disk is nearly full", "its disk has space again"),
@@ -130,7 +137,7 @@ impl Meta {
         if !self.is_serving(server) {
             return;
         }
-        let link = &self.links[server];
+        let Ok(link) = self.link(server as u16) else { return };
         let asked = async {
             let (_, conn) = link.conn(link.now()).await.ok()?;
             conn.call(Message::Tstatfs { fid: 0 }).await.ok()
@@ -159,7 +166,11 @@ impl Meta {
         }
         let meta = self.clone();
         let bit = if closed { place::CLOSED } else { 0 };
-        self.apply_own(Op::Place { server, state: known & !place::CLOSED | bit });
+        if known & place::REMOVED != 0 {
+            return Outcome::Now(Err(Errno::because(Errno::EINVAL, "it was removed")));
+        }
+        let kept = known & !(place::CLOSED | place::LEAVING);
+        self.apply_own(Op::Place { server, state: kept | bit });
         Outcome::later(async move {
             meta.journal.sync().await?;
             Ok(Reply::Done {})

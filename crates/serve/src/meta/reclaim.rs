@@ -167,7 +167,7 @@ impl Meta {
                 Some(size) => DataOp::Install { id, epoch, bytes: map.physical_size(slot, size) },
                 None => DataOp::Cut { id, epoch, size: map.physical_size(slot, cut.size) },
             };
-            async move { data_call(self.link(server)?, op).await }
+            async move { data_call(&self.link(server)?, op).await }
         });
         // All of them, even when one fails: a dead server must not keep the others from their epoch.
         Ok(join_all(cuts).await.into_iter().try_for_each(|cut| cut.map(|_| ()))?)
@@ -226,9 +226,13 @@ impl Meta {
 
     /// Who does not hear of it now finds out when it is met anew.
     async fn sweep(&self, chunk: &[Doomed]) {
-        let serving = (0..self.links.len()).filter(|at| self.is_serving(*at));
-        let asks = serving
-            .map(|at| data_call(&self.links[at], DataOp::Remove { objects: List(chunk.to_vec()) }));
+        let serving = (0..self.servers_known()).filter(|at| self.is_serving(*at));
+        let asks = serving.map(async |at| {
+            let link = self.link(at as u16)?;
+            data_call(&link, DataOp::Remove { objects: List(chunk.to_vec()) })
+                .await
+                .map_err(Errno::from)
+        });
         join_all(asks).await;
     }
 
@@ -257,7 +261,7 @@ impl Meta {
         let asks = by_server.into_iter().map(|((server, leaves), doomed)| async move {
             let objects = List(doomed);
             let op = if leaves { DataOp::Leave { objects } } else { DataOp::Remove { objects } };
-            data_call(self.link(server)?, op).await?;
+            data_call(&self.link(server)?, op).await?;
             Ok::<_, covey_stripe::client::Error>((server, leaves))
         });
         let answered = join_all(asks).await;
@@ -283,11 +287,11 @@ impl Meta {
     /// clients died (what they were writing may have no file any more) and once an hour, and removes
     /// objects whose file is gone.
     pub async fn reconcile_each(self: Rc<Self>, server: usize) {
-        let link = self.links[server].clone();
+        let Ok(link) = self.link(server as u16) else { return };
         let (mut seen, mut deaths_seen) = (0, 0);
         let mut last = task::now();
         let mut again_at = None;
-        loop {
+        while !self.has_left(server as u16).await {
             let (age, deaths) = (task::now() - last, self.counters.sessions_expired.value());
             let is_due =
                 (deaths != deaths_seen && age >= RECONCILE_AFTER_DEATHS) || age >= RECONCILE_EVERY;
@@ -392,11 +396,5 @@ impl Meta {
 
     async fn is_gone(&self, id: Id) -> bool {
         self.without_file(&[id]).await.is_ok_and(|gone| !gone.is_empty())
-    }
-
-    fn link(&self, server: u16) -> Result<&Arc<Link>> {
-        self.links.get(usize::from(server)).ok_or_else(|| {
-            Errno::because(Errno::EIO, format!("no I/O server has the index {server}"))
-        })
     }
 }

@@ -40,8 +40,11 @@ pub(super) enum Standing {
 impl Meta {
     /// Meets an I/O server each time it comes, for as long as this server lives.
     pub(super) async fn meet_each(self: Rc<Self>, server: u16) {
-        let link = self.links[usize::from(server)].clone();
+        let Ok(link) = self.link(server) else { return };
         loop {
+            if self.has_left(server).await {
+                return;
+            }
             let Ok((_, conn)) = link.conn(link.now()).await else {
                 task::sleep(RETRY).await;
                 continue;
@@ -63,7 +66,7 @@ impl Meta {
     }
 
     async fn meet(self: &Rc<Self>, server: u16) -> Result<()> {
-        let link = &self.links[usize::from(server)];
+        let link = &self.link(server)?;
         let (store, meta, is_new) = match data_call(link, DataOp::Meet {}).await {
             Ok(DataReply::Met { store, meta, is_empty, formatted }) => {
                 (store, meta, is_empty.then_some(formatted))
@@ -138,7 +141,7 @@ impl Meta {
     /// is pending for the server ends its mark. One that was emptied before, while the server was away, and has grown since, is
     /// marked although nothing of it was lost: it has the epoch of the cut already.
     async fn lose(&self, server: u16, store: &Name) -> Result<()> {
-        let link = &self.links[usize::from(server)];
+        let link = &self.link(server)?;
         let (begun, _) = link.conn(link.now()).await?;
         let mut after = Name::EMPTY;
         loop {
@@ -215,7 +218,7 @@ impl Meta {
             meta.tell_of_changes();
             meta.know(server, store.clone()).await?;
             let adopt = DataOp::Adopt { store: store.clone(), meta: own, before };
-            data_call(&meta.links[usize::from(server)], adopt).await?;
+            data_call(&meta.link(server)?, adopt).await?;
             meta.let_serve(server, store).await?;
             Ok(Reply::Done {})
         })
@@ -246,7 +249,7 @@ impl Meta {
         self.stores.borrow().get(server) == Some(&Standing::Known)
     }
 
-    fn stand(&self, server: u16, standing: Standing) {
+    pub(super) fn stand(&self, server: u16, standing: Standing) {
         self.stores.borrow_mut()[usize::from(server)] = standing;
     }
 
@@ -258,7 +261,7 @@ impl Meta {
 
     async fn let_serve(&self, server: u16, store: Name) -> Result<()> {
         let meta = self.journal.identity().clone();
-        let link = &self.links[usize::from(server)];
+        let link = &self.link(server)?;
         // The chains first: nobody is to be admitted at a generation that is over.
         self.tell_chains(server, &store).await?;
         data_call(link, DataOp::Admit { store, meta }).await?;
@@ -309,7 +312,7 @@ impl Meta {
     }
 
     /// Files that are laid out on I/O servers, some at a time.
-    async fn held_page(&self, after: Name) -> Result<Page> {
+    pub(super) async fn held_page(&self, after: Name) -> Result<Page> {
         self.store_is_here().await;
         let (low, high, rows_max) = (0, Id::MAX, PAGE_ROWS);
         match self.ask_own(Op::Check { table: table::HELD, after, rows_max, low, high }) {

@@ -88,7 +88,7 @@ impl<A: Access> Check<'_, A> {
         let inode = files.into_iter().next().and_then(|file| file.inode);
         let Some(inode) = inode else { return Ok(()) };
         let known = inode.striping.as_ref().map_or(&[][..], |striping| &striping.servers.0);
-        for server in 0..self.servers.len() as u16 {
+        for server in self.asked() {
             let found = self.objects(server, &[finding.id]).await?;
             let is_moved = |object: &Object| {
                 let is_known = known.iter().any(|&chain| self.table.is_on(chain, server));

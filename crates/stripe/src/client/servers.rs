@@ -34,14 +34,18 @@ struct Table {
     chains: Vec<Arc<Chain>>,
     /// As the metadata server has told it last; empty where that knows no chains.
     told: Vec<chain::Chain>,
+    /// Servers that were removed, by index; those beyond its end were not.
+    removed: Vec<bool>,
     /// Which asking that was.
     number: u64,
 }
 
 impl Fs {
-    /// Names of the I/O servers in the order that the table of chains indexes them.
+    /// Names of the I/O servers in the order that the table of chains indexes them; empty for one that was removed.
     pub fn servers(&self) -> Vec<String> {
-        self.shared.data.all().iter().map(|link| link.server().to_owned()).collect()
+        let table = self.shared.data.table();
+        let name = |at: usize| if table.is_removed(at) { "" } else { table.links[at].server() };
+        (0..table.links.len()).map(|at| name(at).to_owned()).collect()
     }
 
     /// Names of the I/O servers that the parts of a file lie on, in the order of its slots.
@@ -91,6 +95,7 @@ impl Servers {
             let (net, options) = (self.net.clone(), self.options.clone());
             table.links.push(data_link(net, &server.lossy(), options, session.unique()));
         }
+        table.removed = names.0.iter().map(Name::is_empty).collect();
         table.number = number;
         table.follow(told.0)?;
         self.revocations.fetch_max(revocations, Ordering::AcqRel);
@@ -184,9 +189,11 @@ impl Servers {
         striping.servers.0.iter().map(|&index| self.chain(index)).collect()
     }
 
-    /// All servers that are known, by index.
+    /// All servers that are known and were not removed.
     pub fn all(&self) -> Vec<Arc<Link>> {
-        self.table().links.clone()
+        let table = self.table();
+        let links = table.links.iter().enumerate().filter(|(at, _)| !table.is_removed(*at));
+        links.map(|(_, link)| link.clone()).collect()
     }
 
     /// The server that a chain leads to, by its index; the chain's own index where that is not known.
@@ -207,6 +214,10 @@ impl Servers {
 }
 
 impl Table {
+    fn is_removed(&self, server: usize) -> bool {
+        self.removed.get(server).copied().unwrap_or(false)
+    }
+
     /// Leads each chain to its head; without a table each server is a chain.
     fn follow(&mut self, told: Vec<chain::Chain>) -> Result<()> {
         let heads = if told.is_empty() {

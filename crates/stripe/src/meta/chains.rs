@@ -49,7 +49,8 @@ impl<K: Kv> Store<K> {
     /// What a server is to serve now: the chains in whose changes it takes part.
     pub fn served_by(&self, server: u16) -> Vec<Served> {
         let chains = self.chains.iter().enumerate();
-        let served = chains.filter(|(_, chain)| chain.written().any(|at| at == server));
+        let is_there = !self.is_removed(server);
+        let served = chains.filter(|(_, chain)| is_there && chain.written().any(|at| at == server));
         let served = served.map(|(index, chain)| (index as u16, chain.generation));
         served.map(|(chain, generation)| Served { chain, generation }).collect()
     }
@@ -96,13 +97,18 @@ impl<K: Kv> Store<K> {
             Op::Restored {} | Op::RaiseChain { .. } => chain.raise(),
             _ => {}
         };
+        let is_other = match op {
+            Op::AddServer { .. } => true,
+            Op::Place { state, .. } => state & place::REMOVED != 0,
+            _ => false,
+        };
         let is_moved = |before: &Chain| {
             let mut after = before.clone();
             change(&mut after);
             let head = |chain: &Chain| chain.head().map(|head| head.server);
             after.generation != before.generation || head(&after) != head(before)
         };
-        self.chains.iter().any(is_moved)
+        is_other || self.chains.iter().any(is_moved)
     }
 
     pub(super) fn raise_chain(&mut self, index: u16) -> Result<Applied, Fault> {
@@ -124,7 +130,12 @@ impl<K: Kv> Store<K> {
     }
 
     pub(super) fn chain_table(&self) -> Applied {
-        let (servers, chains) = (self.servers().to_vec(), self.chains.clone());
+        let name = |(at, name): (usize, &Name)| match self.is_removed(at as u16) {
+            true => Name::EMPTY,
+            false => name.clone(),
+        };
+        let servers = self.servers().iter().enumerate().map(name).collect();
+        let chains = self.chains.clone();
         Applied::Reply(Reply::Chains { servers: List(servers), chains: List(chains) })
     }
 

@@ -6,6 +6,7 @@
 
 use super::fault::{Fault, refuse};
 use super::{Applied, Store, done, keys};
+use crate::chain::Chain;
 use crate::distribution;
 use crate::kv::Kv;
 use crate::ops::{Id, Place, Reply, Striping, StripingHint};
@@ -20,6 +21,10 @@ pub mod place {
     pub const AWAY: u8 = 2;
     /// Its disk is nearly full.
     pub const FULL: u8 = 4;
+    /// It is being taken out of the cluster: nothing new comes there, whatever else is left.
+    pub const LEAVING: u8 = 8;
+    /// It was taken out, and does not come back: its index stays, and is never given to another.
+    pub const REMOVED: u8 = 16;
 }
 
 /// What keeps a server from being chosen, from the first choice to the last: where all are closed, those are better than
@@ -32,6 +37,28 @@ impl<K: Kv> Store<K> {
     pub fn places(&self) -> Vec<u8> {
         let of = |at| self.places.get(at).copied().unwrap_or(0);
         (0..self.servers().len()).map(of).collect()
+    }
+
+    /// Whether an I/O server was taken out of the cluster.
+    pub fn is_removed(&self, server: u16) -> bool {
+        self.places.get(usize::from(server)).is_some_and(|place| place & place::REMOVED != 0)
+    }
+
+    /// The I/O servers that were not taken out.
+    pub fn server_count(&self) -> usize {
+        (0..self.servers().len() as u16).filter(|&server| !self.is_removed(server)).count()
+    }
+
+    /// Whether the head of a chain is in none of these places.
+    fn is_out_of(&self, chain: u16, mask: u8) -> bool {
+        let head = self.chains().get(usize::from(chain)).and_then(Chain::head);
+        let place = |server: u16| self.places.get(usize::from(server)).copied().unwrap_or(0);
+        head.map_or(place::AWAY, |head| place(head.server)) & mask == 0
+    }
+
+    /// Whether anything may come to lie on a chain.
+    pub(super) fn takes_files(&self, chain: u16) -> bool {
+        self.is_out_of(chain, place::LEAVING | place::REMOVED)
     }
 
     pub(super) fn set_place(&mut self, server: u16, state: u8) -> Result<Applied, Fault> {
@@ -79,16 +106,13 @@ impl<K: Kv> Store<K> {
         if self.places.iter().all(|&place| place == 0) {
             return all.collect();
         }
-        let is_open = |chain: u16, mask: u8| {
-            let head = self.chains()[usize::from(chain)].head();
-            let place = |server: u16| self.places.get(usize::from(server)).copied().unwrap_or(0);
-            head.map_or(place::AWAY, |head| place(head.server)) & mask == 0
+        let all: Vec<u16> = all.filter(|&chain| self.takes_files(chain)).collect();
+        let open = |mask: u8| -> Vec<u16> {
+            all.iter().copied().filter(|&chain| self.is_out_of(chain, mask)).collect()
         };
-        let open =
-            |mask: u8| -> Vec<u16> { all.clone().filter(|&chain| is_open(chain, mask)).collect() };
         let fits = |servers: &Vec<u16>| {
             !servers.is_empty() && distribution::check_fewer(hint, servers.len()).is_ok()
         };
-        CHOICES.into_iter().map(open).find(fits).unwrap_or_else(|| all.clone().collect())
+        CHOICES.into_iter().map(open).find(fits).unwrap_or_else(|| all.clone())
     }
 }

@@ -390,6 +390,7 @@ const REFUSALS: &[Row] = &[
     ("no chain has index {index}: there are {count}", Errno::EINVAL, |lab| {
         lab.reply(0, Op::RaiseChain { chain: 4 })
     }),
+    ("{} cannot be added", Errno::EINVAL, |lab| lab.reply(0, Op::AddServer { name: "io0".into() })),
     ("no I/O server has index {server}: there are {count}", Errno::EINVAL, |lab| {
         lab.reply(0, Op::KnowStore { server: 4, store: "another".into() })
     }),

@@ -317,9 +317,10 @@ mod tests {
     }
 
     #[test]
-    fn ranges_name_servers_by_the_order_of_the_configuration() {
+    fn ranges_name_the_servers_of_their_slots() {
         let striping = of_strips(4096, List(vec![2, 0]));
-        let shown = describe(b"/f", (7, 10_000), &striping, &["io0", "io1", "io2"], 10).unwrap();
+        let shown =
+            describe(b"/f", (7, 10_000), &striping, &["io2", "io0"].map(String::from), 10).unwrap();
         let ranges: Vec<_> = shown
             .ranges
             .iter()
@@ -336,7 +337,8 @@ mod tests {
     #[test]
     fn a_long_list_is_cut_and_says_so() {
         let striping = of_strips(4096, List(vec![0, 1]));
-        let shown = describe(b"/f", (7, 1 << 30), &striping, &["io0", "io1"], 3).unwrap();
+        let shown =
+            describe(b"/f", (7, 1 << 30), &striping, &["io0", "io1"].map(String::from), 3).unwrap();
         assert_eq!((shown.ranges.len(), shown.ranges_cut), (3, true));
     }
 }

@@ -28,7 +28,7 @@ pub async fn chains(fs: &Fs, context: &Context) -> Result<()> {
 fn json_of(index: usize, chain: &Chain, servers: &[String]) -> Value {
     let member = |member: &Member| {
         json!({ "server": name(member, servers), "store": member.store.lossy(),
-                "state": member.state().word() })
+                "state": state(member, servers) })
     };
     let members: Vec<Value> = chain.members.0.iter().map(member).collect();
     json!({ "chain": index, "generation": chain.generation, "members": members })
@@ -43,7 +43,7 @@ fn cells(index: usize, chain: &Chain, servers: &[String]) -> Vec<Vec<String>> {
             first(index.to_string()),
             first(chain.generation.to_string()),
             name(member, servers).to_owned(),
-            member.state().word().to_owned(),
+            state(member, servers).to_owned(),
             store.into_owned(),
         ]
     };
@@ -51,5 +51,14 @@ fn cells(index: usize, chain: &Chain, servers: &[String]) -> Vec<Vec<String>> {
 }
 
 fn name<'a>(member: &Member, servers: &'a [String]) -> &'a str {
-    servers.get(usize::from(member.server)).map_or("?", String::as_str)
+    match servers.get(usize::from(member.server)) {
+        Some(name) if !name.is_empty() => name,
+        _ => "-",
+    }
+}
+
+/// The server of a chain may have left the cluster: then no file is on it.
+fn state(member: &Member, servers: &[String]) -> &'static str {
+    let is_removed = servers.get(usize::from(member.server)).is_some_and(String::is_empty);
+    if is_removed { "removed" } else { member.state().word() }
 }

@@ -72,7 +72,11 @@ impl<K: Kv> Store<K> {
                 changes.extend(ids.into_iter().map(content));
             }
             // Clients are told of the table.
-            Op::KnowStore { .. } | Op::Place { .. } | Op::RaiseChain { .. } | Op::Restored {}
+            Op::KnowStore { .. }
+            | Op::Place { .. }
+            | Op::AddServer { .. }
+            | Op::RaiseChain { .. }
+            | Op::Restored {}
                 if self.moves_heads(op) =>
             {
                 changes.push(content(TABLE));
