@@ -27,6 +27,9 @@ pub mod place {
     pub const REMOVED: u8 = 16;
 }
 
+/// Nothing comes to lie there.
+const GONE: u8 = place::LEAVING | place::REMOVED;
+
 /// What keeps a server from being chosen, from the first choice to the last: where all are closed, those are better than
 /// one that does not answer.
 const CHOICES: [u8; 3] =
@@ -44,9 +47,22 @@ impl<K: Kv> Store<K> {
         self.places.get(usize::from(server)).is_some_and(|place| place & place::REMOVED != 0)
     }
 
-    /// The I/O servers that were not taken out.
+    /// The I/O servers that files may come to lie on.
     pub fn server_count(&self) -> usize {
-        (0..self.servers().len() as u16).filter(|&server| !self.is_removed(server)).count()
+        self.places().into_iter().filter(|place| place & GONE == 0).count()
+    }
+
+    /// Refuses a new file in a directory whose layout was set when there were more servers, if it cannot do with those left.
+    pub(super) fn must_be_laid_out(&self, hint: Option<&StripingHint>) -> Result<(), Fault> {
+        let Some(hint) = hint else { return Ok(()) };
+        let has_lost_some = self.places.iter().any(|place| place & GONE != 0);
+        if has_lost_some && distribution::check_fewer(hint, self.server_count()).is_err() {
+            return refuse(
+                Errno::EINVAL,
+                "the directory's layout names I/O servers that were removed",
+            );
+        }
+        Ok(())
     }
 
     /// Whether the head of a chain is in none of these places.
@@ -58,7 +74,7 @@ impl<K: Kv> Store<K> {
 
     /// Whether anything may come to lie on a chain.
     pub(super) fn takes_files(&self, chain: u16) -> bool {
-        self.is_out_of(chain, place::LEAVING | place::REMOVED)
+        self.is_out_of(chain, GONE)
     }
 
     pub(super) fn set_place(&mut self, server: u16, state: u8) -> Result<Applied, Fault> {

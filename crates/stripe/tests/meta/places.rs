@@ -2,7 +2,8 @@
 
 use crate::lab::*;
 use covey_ninep::tree::Errno;
-use covey_stripe::distribution::{BASIC, TWOD_STRIPE, VARSTRIP};
+use covey_stripe::distribution::{self, BASIC, TWOD_STRIPE, VARSTRIP};
+use covey_stripe::meta::mode;
 use covey_stripe::meta::place::{AWAY, CLOSED, FULL, LEAVING, REMOVED};
 use covey_stripe::ops::{Id, Op, ROOT, Reply, StripingHint};
 use covey_wire::List;
@@ -113,6 +114,25 @@ fn a_replay_deals_as_the_first_time_and_what_was_seen_is_known_after_a_start() {
     assert_eq!(lab.store.places(), [0, CLOSED, 0, 0, FULL]);
 }
 
+#[test]
+fn a_layout_that_names_removed_servers_makes_no_file_that_nobody_can_read() {
+    let mut lab = Lab::default();
+    let four = directory(&mut lab, "four", StripingHint::simple_stripe(64 << 10, 4));
+    let params = List(vec![0, 4096, 3, 4096]);
+    let hint = StripingHint { kind: VARSTRIP, strip_bytes: 0, server_count: 0, params };
+    let var = directory(&mut lab, "var", hint);
+    lab.create(var, "before", 0o644);
+    place(&mut lab, 1, CLOSED | REMOVED);
+    assert_eq!(lab.code(0, create(var, "after", mode::REGULAR | 0o644)), Errno::EINVAL);
+    assert_eq!(lab.create(var, "dir", mode::DIRECTORY | 0o755).nlink, 2);
+    let fewer = lab.create(four, "f", 0o644).striping.unwrap();
+    assert_eq!(fewer.servers.0.len(), 3);
+    assert!(distribution::of(&fewer).is_ok());
+    let hint = StripingHint::simple_stripe(64 << 10, 0);
+    node(lab.reply(0, Op::SetStriping { id: var, hint }));
+    lab.create(var, "after", 0o644);
+}
+
 /// As a start with a configuration that lists these I/O servers: how many are new, or why it is refused.
 fn configured(lab: &mut Lab, names: &str) -> Result<usize, String> {
     let names: Vec<String> = names.split(' ').map(Into::into).collect();
@@ -132,9 +152,7 @@ fn nothing_comes_to_lie_on_a_server_that_leaves_whatever_else_is_left() {
     assert_eq!(all_of(&dealt(&mut lab, ROOT, "a")), [0, 3], "these are at least there");
     let three = StripingHint::simple_stripe(64 << 10, 3);
     let id = lab.mkdir(ROOT, "three").id;
-    assert_eq!(lab.code(0, Op::SetStriping { id, hint: three }), 0);
-    let four = StripingHint::simple_stripe(64 << 10, 4);
-    assert_eq!(lab.code(0, Op::SetStriping { id, hint: four }), Errno::EINVAL, "there are 3");
+    assert_eq!(lab.code(0, Op::SetStriping { id, hint: three }), Errno::EINVAL, "there are 2");
     for servers in [vec![0, 1], vec![2], vec![9]] {
         let id = moved.id;
         let begun = node(lab.reply(0, Op::BeginMove { id }));
@@ -145,7 +163,7 @@ fn nothing_comes_to_lie_on_a_server_that_leaves_whatever_else_is_left() {
     }
     lab.crash();
     assert!(lab.store.is_removed(2) && !lab.store.is_removed(1));
-    assert_eq!(lab.store.server_count(), 3);
+    assert_eq!(lab.store.server_count(), 2);
     assert!(lab.store.served_by(2).is_empty() && !lab.store.served_by(1).is_empty());
 }
 
