@@ -10,6 +10,7 @@
 //! write that went to the pool goes on when its client no longer waits for it; later writes
 //! that overlap it wait until it is over.
 
+mod chains;
 mod gone;
 mod line;
 mod listing;
@@ -31,7 +32,8 @@ use covey_io::disk::{self, Disk, DiskFile, Open};
 use covey_io::os::directory::IDENTITY_FILE;
 use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
-use covey_stripe::objects::{self, DataOp, DataReply, Doomed, Kept};
+use covey_stripe::chain::Served;
+use covey_stripe::objects::{self, At, DataOp, DataReply, Doomed, Kept};
 use covey_stripe::ops::Id;
 use covey_wire::Bytes;
 use gone::Gone;
@@ -74,6 +76,7 @@ pub struct DataTree {
     lines: RefCell<HashMap<u64, Weak<Line>>>,
     unchecked_bytes: Cell<u64>,
     standing: Standing,
+    chains: chains::Chains,
     losses: RefCell<losses::Losses>,
     counters: super::stats::DataCounters,
     watch: Rc<Watch>,
@@ -138,6 +141,7 @@ impl DataTree {
             lines: RefCell::default(),
             unchecked_bytes: Cell::new(u64::MAX / 2),
             standing: Standing::new(identity.clone(), true, 0),
+            chains: chains::Chains::default(),
             counters: Default::default(),
             watch: Watch::new("data"),
         };
@@ -278,9 +282,9 @@ impl DataTree {
         }
     }
 
-    /// The file of an object that is to be read in this epoch; None when it was never written.
-    fn to_read(&self, object: &Object, epoch: Option<u32>) -> Result<Option<Arc<dyn DiskFile>>> {
-        self.admit(object, epoch)?;
+    /// The file of an object that is to be read; None when it was never written.
+    fn to_read(&self, object: &Object, at: At) -> Result<Option<Arc<dyn DiskFile>>> {
+        self.admit(object, at)?;
         self.file_there(object)
     }
 
@@ -289,11 +293,12 @@ impl DataTree {
         self.counters.bytes_read.add(bytes);
     }
 
-    /// Refuses a request whose fid is of another epoch than the object.
-    fn admit(&self, object: &Object, epoch: Option<u32>) -> Result<()> {
+    /// Refuses a request whose fid is of another epoch than the object, or came by a chain that is not served so.
+    fn admit(&self, object: &Object, At { epoch, chain }: At) -> Result<()> {
         if !self.standing.is_admitted.get() {
             self.standing.check()?;
         }
+        self.chains.admit(chain)?;
         if object.is_cutting.get() {
             return Err(Errno::because(Errno::ESTALE, "object is being cut"));
         }
@@ -320,7 +325,12 @@ impl DataTree {
         Ok(())
     }
 
-    fn command(self: &Rc<Self>, line: &Rc<Line>, op: DataOp) -> Outcome<DataReply> {
+    fn command(
+        self: &Rc<Self>,
+        line: &Rc<Line>,
+        op: DataOp,
+        chain: Option<Served>,
+    ) -> Outcome<DataReply> {
         match op {
             DataOp::Cut { id, epoch, size } => {
                 let tree = self.clone();
@@ -343,15 +353,20 @@ impl DataTree {
             DataOp::Objects { after, count } => self.list(after, count).into(),
             DataOp::Allocated { id } => self.allocated(id).into(),
             DataOp::Reshape { id, epoch, how, offset, length } => {
-                self.reshape(line, id, epoch, how, offset, length)
+                self.reshape(line, id, At { epoch: Some(epoch), chain }, how, offset, length)
             }
-            DataOp::Extent { id, epoch, offset } => self.extent(id, epoch, offset),
+            DataOp::Extent { id, epoch, offset } => {
+                self.extent(id, At { epoch: Some(epoch), chain }, offset)
+            }
             DataOp::Look { ids } => self.look(&ids.0).into(),
             DataOp::Forgive { ids } => {
                 let tree = self.clone();
                 Outcome::later(async move { tree.forgive(ids.0).await })
             }
             DataOp::Start { .. }
+            | DataOp::Greet { .. }
+            | DataOp::Serve { .. }
+            | DataOp::By { .. }
             | DataOp::Meet {}
             | DataOp::Admit { .. }
             | DataOp::Adopt { .. }
@@ -467,12 +482,12 @@ impl DataTree {
     fn file_to_write(
         &self,
         object: &Object,
-        epoch: Option<u32>,
+        at: At,
         line: &Line,
         length: u64,
     ) -> Result<Arc<dyn DiskFile>> {
         line.admit()?;
-        self.admit(object, epoch)?;
+        self.admit(object, at)?;
         self.check_reserve(length)?;
         let file = self.file_made(object)?;
         self.counters.bytes_written.add(length);
@@ -484,7 +499,7 @@ impl DataTree {
     fn write_object(
         self: &Rc<Self>,
         object: &Rc<Object>,
-        epoch: Option<u32>,
+        at: At,
         line: &Rc<Line>,
         offset: u64,
         data: Bytes,
@@ -496,17 +511,17 @@ impl DataTree {
                 while object.is_writing(offset, end) {
                     object.ended.notified().await;
                 }
-                tree.write_object(&object, epoch, &line, offset, data).wait().await
+                tree.write_object(&object, at, &line, offset, data).wait().await
             });
         }
-        let file = match self.file_to_write(object, epoch, line, data.len() as u64) {
+        let file = match self.file_to_write(object, at, line, data.len() as u64) {
             Ok(file) => file,
             Err(error) => return Outcome::Now(Err(error)),
         };
         match file.write_now(offset, &[IoSlice::new(&data)]) {
             Ok(Some(count)) if count == data.len() => Outcome::Now(Ok(count as u32)),
             Ok(_) => {
-                let writing = Writing::begin(object, offset, end);
+                let writing = self.begin_writing(object, offset, end);
                 in_pool(writing, disk::write(file, offset, data))
             }
             Err(error) => Outcome::Now(Err(error.into())),
@@ -531,12 +546,14 @@ fn in_pool(
 struct Writing {
     object: Rc<Object>,
     range: (u64, u64),
+    /// What it was admitted under: see [`chains::Chains::serve`].
+    _turn: Rc<chains::Turn>,
 }
 
-impl Writing {
-    fn begin(object: &Rc<Object>, start: u64, end: u64) -> Writing {
+impl DataTree {
+    fn begin_writing(&self, object: &Rc<Object>, start: u64, end: u64) -> Writing {
         object.writing.borrow_mut().push((start, end));
-        Writing { object: object.clone(), range: (start, end) }
+        Writing { object: object.clone(), range: (start, end), _turn: self.chains.turn() }
     }
 }
 

@@ -8,12 +8,15 @@
 //! A session ends when its client has had no connection for the grace of ten seconds: then its locks
 //! go, its appends end, and unlinked files that it alone had open are reclaimed.
 
+mod adding;
+mod chains;
 pub mod copies;
 pub mod journal;
 mod leases;
 pub mod offline;
 mod places;
 pub mod reclaim;
+mod removal;
 mod sessions;
 mod stores;
 mod tree;
@@ -24,7 +27,7 @@ use anyhow::Context as _;
 use covey_io::os::clock;
 use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
-use covey_stripe::client::{Link, Net, Options, objects_link};
+use covey_stripe::client::{Link, Net, Options};
 use covey_stripe::meta::lease::LEASE_TIME;
 use covey_stripe::meta::{Applied, SessionInfo, Store, WaitId, Work};
 use covey_stripe::ops::{Answer, Caller, Nanos, Op, Reply, Request};
@@ -54,11 +57,17 @@ pub struct Meta {
     waiting: RefCell<HashMap<WaitId, oneshot::Sender<Reply>>>,
     pending: RefCell<Pending>,
     removals_due: Notify,
-    links: Vec<Arc<Link>>,
+    /// Links to the I/O servers, by their index.
+    links: RefCell<Vec<Arc<Link>>>,
+    net: Arc<dyn Net>,
+    /// The I/O servers that the configuration lists now, in its order.
+    configured: Configured,
     /// The I/O servers' stores, by their index.
     stores: RefCell<Vec<stores::Standing>>,
     /// What is seen of them, by their index.
     sights: RefCell<Vec<places::Sight>>,
+    /// What they were told to serve.
+    told: RefCell<Vec<Rc<chains::Told>>>,
     options: Options,
     sessions: RefCell<Sessions>,
     leases: LeaseTable,
@@ -75,17 +84,22 @@ const COUNTED_AT_ONCE: u32 = 1000;
 const COUNT_PAUSE: Duration = Duration::from_millis(2);
 const COUNT_WATCH: Duration = Duration::from_millis(200);
 
+/// Says which I/O servers the configuration lists, in its order.
+pub type Configured = Rc<dyn Fn() -> Vec<String>>;
+
 type Deferred = Box<dyn FnOnce(&Rc<Meta>)>;
 
 impl Meta {
-    /// Opens the store and begins the server's own tasks. `servers` are the cluster's I/O servers in
-    /// its order. Must run inside a `LocalSet`.
-    pub fn start(media: Media, servers: &[String], net: Arc<dyn Net>) -> anyhow::Result<Rc<Meta>> {
+    /// Opens the store and begins the server's own tasks. Must run inside a `LocalSet`.
+    pub fn start(
+        media: Media,
+        configured: Configured,
+        net: Arc<dyn Net>,
+    ) -> anyhow::Result<Rc<Meta>> {
         let counters = Rc::new(MetaCounters::default());
-        let (store, journal) = Journal::open(media, servers, counters.clone())?;
+        let (store, journal) = Journal::open(media, &configured(), counters.clone())?;
         let options = Options { name: "metadata server".into(), ..Options::default() };
-        let link = |server: &Name| objects_link(net.clone(), &server.lossy(), options.clone());
-        let links: Vec<Arc<Link>> = store.servers().iter().map(link).collect();
+        let servers = store.servers().len();
         let has_lost = store.has_lost_power();
         // Sessions that were greeted last may be lost, too.
         let leases = LeaseTable::new(store.boot(), has_lost || !store.sessions().is_empty());
@@ -96,11 +110,14 @@ impl Meta {
             deferred: RefCell::default(),
             journal: Rc::new(journal),
             waiting: RefCell::default(),
-            stores: RefCell::new(vec![stores::Standing::default(); links.len()]),
-            sights: RefCell::new(vec![places::Sight::default(); links.len()]),
+            stores: RefCell::default(),
+            sights: RefCell::default(),
+            told: RefCell::default(),
             pending: RefCell::default(),
             removals_due: Notify::new(),
-            links,
+            links: RefCell::default(),
+            net,
+            configured,
             options,
             sessions: RefCell::default(),
             leases,
@@ -110,6 +127,7 @@ impl Meta {
             counters,
             watch: Watch::new("meta"),
         });
+        (0..servers).for_each(|_| meta.add_link());
         meta.take_up_pending()?;
         meta.spawn_tasks();
         Ok(meta)
@@ -259,10 +277,7 @@ impl Meta {
         task::spawn(self.clone().make_copies());
         task::spawn(self.clone().look_at_servers());
         task::spawn(self.clone().count_owners());
-        for server in 0..self.links.len() {
-            task::spawn(self.clone().meet_each(server as u16));
-            task::spawn(self.clone().reconcile_each(server));
-        }
+        (0..self.servers_known()).for_each(|server| self.attend(server as u16));
     }
 
     /// Counts what is there already when the first quota is set, some at a time: others want to be answered, too.

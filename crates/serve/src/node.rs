@@ -169,6 +169,17 @@ fn refuse_sandboxed_programs(node: &Node) -> anyhow::Result<()> {
     .into())
 }
 
+/// The I/O servers that the configuration's file lists by now. While it is edited, or is another cluster's, what was read holds.
+fn configured(config: Arc<Config>) -> meta::Configured {
+    Rc::new(move || {
+        let now = covey_cluster::config::load_found(&config.place())
+            .ok()
+            .filter(|now| now.id == config.id);
+        let config = now.as_ref().unwrap_or(&config);
+        config.data().map(|node| node.name.clone()).collect()
+    })
+}
+
 /// Set by the drop-in of systemd that has the sandbox.
 const SANDBOX: &str = "COVEY_SANDBOX";
 
@@ -183,12 +194,12 @@ fn build(
     } else {
         None
     };
-    let servers: Vec<String> = config.data().map(|node| node.name.clone()).collect();
+    let configured = configured(config.clone());
     let neighbours = net.clone();
     let meta = if node.is(Role::Meta) {
         Some(meta::MetaServer(meta::Meta::start(
             meta::journal::Media::open(&store()?.join("meta"))?,
-            &servers,
+            configured,
             net.clone(),
         )?))
     } else {

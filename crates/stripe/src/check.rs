@@ -25,6 +25,7 @@ mod text;
 pub use lost::{Held, Path, bytes_on, each_name, forgive, held_by, laid_out, laid_out_on, lost_on};
 pub use text::{describe, paths_in_words};
 
+use crate::chain::Table;
 use crate::error::Error;
 pub use crate::error::Result;
 use crate::objects::{DataOp, DataReply};
@@ -148,10 +149,11 @@ pub async fn run<A: Access>(
     tell: &mut dyn FnMut(&Told),
 ) -> Result<Report> {
     let servers = access.servers();
-    let mut check = Check { access, options, tell, report: Report::default(), servers };
+    let table = chain_table(access).await?;
+    let mut check = Check { access, options, tell, report: Report::default(), servers, table };
     let id_end = check.rows().await?;
     check.links(id_end).await?;
-    for server in 0..check.servers.len() as u16 {
+    for server in check.asked() {
         let result = check.objects_of(server).await;
         check.note_unasked(server, result)?;
     }
@@ -166,6 +168,20 @@ struct Check<'a, A: Access> {
     tell: &'a mut dyn FnMut(&Told),
     report: Report,
     servers: Vec<String>,
+    table: Table,
+}
+
+/// The table of chains, by which stripings lead to servers. That of a metadata server which knows no chains is one of its servers.
+pub async fn chain_table<A: Access>(access: &A) -> Result<Table> {
+    match access.ask(Op::Chains {}).await {
+        Ok(Reply::Chains { chains, .. }) => Ok(Table(chains.0)),
+        // A metadata server of a version before them.
+        Err(error) if error.code() == Errno::EINVAL => {
+            Ok(Table::of_servers(access.servers().len()))
+        }
+        Err(error) => Err(error),
+        Ok(_) => Err(odd("Chains")),
+    }
 }
 
 impl<A: Access> Check<'_, A> {
@@ -206,6 +222,12 @@ impl<A: Access> Check<'_, A> {
             }
             _ => self.access.change(Op::Mend { finding: finding.clone() }).await.map(drop),
         }
+    }
+
+    /// The servers that are asked for their objects: not those that were removed, which have no name any more.
+    fn asked(&self) -> Vec<u16> {
+        let named = self.servers.iter().enumerate().filter(|(_, name)| !name.is_empty());
+        named.map(|(at, _)| at as u16).collect()
     }
 
     fn note_unasked(&mut self, server: u16, result: Result<()>) -> Result<()> {

@@ -16,6 +16,7 @@
 mod attrs;
 mod beside;
 mod cache;
+mod chain;
 mod check;
 mod data;
 mod entries;
@@ -275,7 +276,7 @@ impl Fs {
         let dense = inode.size.div_ceil(512);
         let blocks = match &inode.striping {
             Some(striping) if inode.sparse => {
-                let asks = striping.servers.0.iter().map(|&at| self.allocated(at, inode.id));
+                let asks = striping.servers.0.iter().map(|&chain| self.allocated(chain, inode.id));
                 let counted = join_all(asks).await;
                 let share = dense / counted.len().max(1) as u64;
                 let counted = counted.into_iter();
@@ -542,11 +543,6 @@ impl Fs {
         self.change(who, Op::SetConsistency { id, consistency }).await.map(|_| ())
     }
 
-    /// Names of the I/O servers in the order that stripings index them.
-    pub fn servers(&self) -> Vec<String> {
-        self.shared.data.all().iter().map(|link| link.server().to_owned()).collect()
-    }
-
     /// Ends the session at once: opens and locks go.
     pub async fn bye(&self) {
         self.shared.session.bye().await;
@@ -560,12 +556,12 @@ impl Fs {
         self.shared.session.change(who, op).await
     }
 
-    /// Bytes allocated for a file on one server; None when it does not say soon.
-    async fn allocated(&self, server: u16, id: Id) -> Option<u64> {
-        let link = self.shared.data.get(server).ok()?;
-        let asked = data_call(&link, DataOp::Allocated { id });
+    /// Bytes allocated for a file by one chain; None when it does not say soon.
+    async fn allocated(&self, chain: u16, id: Id) -> Option<u64> {
+        let chain = self.shared.data.chain(chain).ok()?;
+        let asked = self.shared.on_chain(&chain, DataOp::Allocated { id });
         match select(pin!(asked), self.shared.net.sleep(BLOCKS_WAIT)).await {
-            Either::Left((Ok(DataReply::Allocated { bytes }), _)) => Some(bytes),
+            Either::Left((Ok((DataReply::Allocated { bytes }, _)), _)) => Some(bytes),
             _ => None,
         }
     }

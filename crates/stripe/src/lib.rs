@@ -51,6 +51,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs, clippy::big_endian_bytes, clippy::host_endian_bytes)]
 
+pub mod chain;
 pub mod check;
 pub mod client;
 pub mod distribution;

@@ -28,6 +28,7 @@
 
 mod append;
 mod attr;
+mod chains;
 mod check;
 mod create;
 mod dump;
@@ -61,6 +62,7 @@ pub use remove::{PendingCut, Reclaim};
 pub use session::{REPLIES_KEPT_MAX, SessionInfo};
 pub use xattr::{XATTR_FILE_BYTES_MAX, XATTR_LIST_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 
+use crate::chain::Chain;
 use crate::kv::Kv;
 use crate::ops::{Caller, Id, Inode, Nanos, Op, ROOT, Reply, Request, Striping, StripingHint};
 use covey_ninep::tree::Errno;
@@ -161,6 +163,8 @@ pub struct Store<K: Kv> {
     skips: bool,
     /// Why I/O servers get no new files, by index: see [`place`]. Those that are not in it get them.
     places: Vec<u8>,
+    /// What the slots of stripings name, by index.
+    chains: Vec<Chain>,
     /// What users and groups own, as soon as one of them has a limit.
     quotas: Option<owned::Quotas>,
     boot: u64,
@@ -247,6 +251,7 @@ impl<K: Kv> Store<K> {
         let skips = keys::row::<u8>(&kv, keys::SKIPS)?.is_some();
         let quotas = owned::Quotas::load(&kv)?;
         let List(places) = keys::row(&kv, keys::PLACES)?.unwrap_or_default();
+        let chains = chains::load(&kv, superblock.servers.0.len())?;
         let mut store = Store {
             kv,
             superblock,
@@ -254,6 +259,7 @@ impl<K: Kv> Store<K> {
             losses,
             skips,
             places,
+            chains,
             quotas,
             boot: boot + 1,
             machine: 0,
@@ -336,6 +342,7 @@ impl<K: Kv> Store<K> {
             self.counters.session_next += NUMBERS_SKIPPED;
             self.losses += 1;
             keys::put_row(&mut self.kv, keys::LOSSES, &self.losses)?;
+            self.skip_generations().map_err(Fault::into_errno)?;
         }
         if !self.skips {
             keys::put_row(&mut self.kv, keys::SKIPS, &1u8)?;
@@ -438,6 +445,8 @@ impl<K: Kv> Store<K> {
             Op::Drop { id } => self.drop_orphan(*id),
             Op::KnowStore { server, store } => self.know_store(*server, store),
             Op::Place { server, state } => self.set_place(*server, *state),
+            Op::AddServer { name } => self.add_server(name),
+            Op::RaiseChain { chain } => self.raise_chain(*chain),
             Op::Restored {} => self.restored(),
             Op::SetQuota { quota } => self.set_quota(request, quota),
             Op::BeginMove { id } => self.begin_move(request, *id),
@@ -475,6 +484,7 @@ impl<K: Kv> Store<K> {
             Op::Cluster {} => Ok(self.cluster()),
             Op::Stores {} => self.store_states(),
             Op::Places {} => Ok(self.place_states()),
+            Op::Chains {} => Ok(self.chain_table()),
             Op::Quotas { kind, id, count_max } => self.quotas(caller, (*kind, *id), *count_max),
             Op::Exist { ids } => self.exist(&ids.0),
             Op::Lookup { parent, name, ahead, content } => {

@@ -3,14 +3,47 @@
 //! A data server is a 9P server with one flat directory of objects. An object's name is the file's
 //! id in 16 hexadecimal digits; walking `ID.EPOCH` gives a fid that is good for that epoch only:
 //! after a truncation has raised the epoch, its reads and writes answer ESTALE. A name with an epoch
-//! can be walked before the object exists; the first write makes it.
+//! can be walked before the object exists; the first write makes it. `ID.EPOCH@CHAIN.GENERATION` is good
+//! as long as the server also serves that chain at that generation (see [`crate::chain`]): after that it
+//! answers EREMCHG.
 
+use crate::chain::Served;
 use crate::ops::Id;
 use covey_wire::{Field, List, Name, Payload, Reader, messages, record};
 
 /// The name of the object of `id` at `epoch`.
 pub fn name(id: Id, epoch: u32) -> Name {
     Name::from(format!("{id:016x}.{epoch}"))
+}
+
+/// The same, reached by a chain.
+pub fn name_in(id: Id, epoch: u32, served: Served) -> Name {
+    Name::from(format!("{id:016x}.{epoch}@{}", served.text()))
+}
+
+/// What a request on an object is good for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct At {
+    /// The epoch; none for whoever reads an object by hand.
+    pub epoch: Option<u32>,
+    /// The chain by which it is reached; none for clients that do not know of chains.
+    pub chain: Option<Served>,
+}
+
+impl From<Option<u32>> for At {
+    fn from(epoch: Option<u32>) -> At {
+        At { epoch, chain: None }
+    }
+}
+
+/// Takes apart a name that a client walks to: id, and what it is good for.
+pub fn parse_at(name: &[u8]) -> Option<(Id, At)> {
+    let Some(at) = name.iter().position(|&byte| byte == b'@') else {
+        return parse(name).map(|(id, epoch)| (id, epoch.into()));
+    };
+    let (id, epoch) = parse(&name[..at])?;
+    let chain = Some(Served::parse(std::str::from_utf8(&name[at + 1..]).ok()?)?);
+    epoch.is_some().then_some((id, At { epoch, chain }))
 }
 
 /// Takes a name apart: id, and the epoch when it has one.
@@ -215,6 +248,14 @@ messages! {
         27 Lose { store: Name, objects: List<Doomed>, end: bool },
         /// the loss of these objects is accepted: what they held reads as zeros; those that were not lost are fine
         28 Forgive { ids: List<u64> },
+        /// the same as Start, from a client that says with each object by which chain it comes. A server of an older version
+        /// refuses it with EINVAL
+        45 Greet { client: u64 },
+        /// from the metadata server: this store serves these chains at these generations and no others from now on. Answered when
+        /// nothing that was admitted at another generation is under way any more
+        46 Serve { store: Name, chains: List<Served> },
+        /// one of the operations above from a client that comes by a chain: EREMCHG where it is not served at this generation
+        47 By { served: Served, op: Payload },
         /// a piece of a copy of the metadata, which is whole with `end`
         31 Keep { offset: u64, data: Payload, end: bool },
     }
@@ -275,6 +316,16 @@ mod tests {
     fn names_come_back() {
         assert_eq!(parse(name(0x2a, 7).as_bytes()), Some((0x2a, Some(7))));
         assert_eq!(parse(b"000000000000002a"), Some((0x2a, None)));
+        let served = Served { chain: 5, generation: 3 };
+        let at = At { epoch: Some(7), chain: Some(served) };
+        assert_eq!(parse_at(name_in(0x2a, 7, served).as_bytes()), Some((0x2a, at)));
+        assert_eq!(parse_at(name(0x2a, 7).as_bytes()), Some((0x2a, Some(7).into())));
+        for bad in
+            [&b"000000000000002a@5.3"[..], b"000000000000002a.7@5", b"000000000000002a.7@5.3@"]
+        {
+            assert_eq!((parse_at(bad), kept(bad)), (None, None));
+        }
+        assert_eq!(kept(name_in(0x2a, 7, served).as_bytes()), None, "no file is called so");
         assert_eq!(kept(b"000000000000002a"), Some((0x2a, 0, Kept::Object)));
         assert_eq!(kept(b"000000000000002a.7"), Some((0x2a, 7, Kept::Object)));
         assert_eq!(kept(b"000000000000002a.7.part"), Some((0x2a, 7, Kept::Staged)));

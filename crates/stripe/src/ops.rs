@@ -8,12 +8,15 @@
 pub mod check;
 mod consistency;
 mod nanos;
+mod servers;
 mod table;
 
 pub use consistency::Consistency;
 pub use nanos::{Nanos, nanos_of, seconds_of};
+pub use servers::{Place, StoreState};
 pub use table::Changes;
 
+use crate::chain::Chain;
 use covey_wire::{Field, List, Name, Payload, Reader, messages, record};
 use table::operations;
 
@@ -22,6 +25,9 @@ pub type Id = u64;
 
 /// The root directory.
 pub const ROOT: Id = 1;
+
+/// Stands for the table of chains in leases: no file has this number.
+pub const TABLE: Id = 0;
 
 record! {
     /// How a file's bytes lie on the I/O servers. Fixed when the file is created.
@@ -33,7 +39,8 @@ record! {
         pub strip_bytes: u32,
         /// What else the kind has: see [`crate::distribution`].
         pub params: List<u32>,
-        /// The I/O servers by index in the cluster's list, in the order of the strips.
+        /// The chains of I/O servers by index (see [`crate::chain`]), in the order of the strips. A chain that never had more
+        /// than one member has the index of its server.
         pub servers: List<u16>,
     }
 }
@@ -216,38 +223,6 @@ impl RangeLock {
     /// flock's exclusive lock.
     pub fn on_file(owner: u64, pid: u32) -> RangeLock {
         RangeLock { whole: true, ..RangeLock::on_all_bytes(owner, pid) }
-    }
-}
-
-record! {
-    /// An I/O server's store as the metadata server sees it.
-    #[derive(Clone, Debug, PartialEq, Eq, Default)]
-    pub struct StoreState for () {
-        /// The I/O server's name.
-        pub server: Name,
-        /// The store that holds its objects; empty before the first meeting.
-        pub known: Name,
-        /// A store that was found in its place; empty when none was.
-        pub found: Name,
-        /// Why it serves nothing; empty when it serves, or was not met.
-        pub why: Name,
-    }
-}
-
-record! {
-    /// Whether an I/O server gets new files.
-    #[derive(Clone, Debug, PartialEq, Eq, Default)]
-    pub struct Place for () {
-        /// The I/O server's name.
-        pub server: Name,
-        /// Why it gets none: bits of [`crate::meta::place`].
-        pub state: u8,
-        /// Whether it answers and serves from its store, as far as has been seen.
-        pub is_serving: bool,
-        /// Bytes of its disk, and those that can still be had; 0 where nobody has asked it yet.
-        pub bytes_total: u64,
-        /// Bytes that can still be had.
-        pub bytes_available: u64,
     }
 }
 
@@ -461,6 +436,18 @@ operations! {
         86 SetPlace { server: u16, closed: u8 },
         /// read: which I/O servers get new files, in index order
         87 Places {},
+        /// read: the chains that stripings name, and the I/O servers that these name, both in index order
+        96 Chains {},
+        /// server's own: the chain's generation is raised, as if it had changed
+        97 RaiseChain { chain: u16 } [logged own],
+        /// volatile: from the answer on nobody reads or writes by the chain who has not asked for the table since
+        98 FenceChain { chain: u16 },
+        /// server's own: one more I/O server, at the end of the list
+        100 AddServer { name: Name } [logged own],
+        /// volatile: an I/O server that the configuration lists behind the known ones gets new files from now on
+        101 AddServerListed { name: Name },
+        /// volatile: an I/O server on which no file is laid out leaves the cluster for good; EBUSY where one is
+        99 RemoveServer { server: u16 },
         /// sets the limits of a user or a group; what it owns is not looked at
         88 SetQuota { quota: Quota } [logged grows],
         /// counts anew what everybody owns
@@ -564,6 +551,8 @@ messages! {
         82 Stores { stores: List<StoreState> },
         /// which I/O servers get new files
         87 Places { places: List<Place> },
+        /// the chains, and the names of the I/O servers
+        96 Chains { servers: List<Name>, chains: List<Chain> },
         /// limits, and what is owned, in order, none where there are no more; whether all files are counted
         91 Quotas { quotas: List<Quota>, is_whole: bool },
         /// an extended attribute's value

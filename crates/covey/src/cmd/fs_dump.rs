@@ -5,6 +5,7 @@ use crate::error::{Cannot, Error, Result};
 use crate::output::write_out;
 use covey_ninep::tree::Errno;
 use covey_serve::meta::offline::Offline;
+use covey_stripe::chain::Member;
 use covey_stripe::check::Access;
 use covey_stripe::meta::{Record, installed, records};
 use covey_stripe::objects::{LEFT, is_left};
@@ -95,6 +96,15 @@ fn json_of(record: &Record) -> Value {
                     "bytes": quota.bytes, "files": quota.files })
         }
         Record::Places { places } => json!({ "type": "places", "places": places }),
+        Record::Chain { index, chain } => {
+            let member = |member: &Member| {
+                json!({ "server": member.server, "store": member.store.lossy(),
+                        "state": member.state().word() })
+            };
+            let members: Vec<Value> = chain.members.0.iter().map(member).collect();
+            json!({ "type": "chain", "chain": index, "generation": chain.generation,
+                    "members": members })
+        }
         Record::Inode { inode, cookie_next, tail } => inode_of(inode, *cookie_next, *tail),
         Record::Name { parent, name, id, kind, cookie } => {
             let mut value = json!({ "type": "name", "parent": parent, "id": id, "kind": kind,

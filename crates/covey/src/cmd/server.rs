@@ -1,8 +1,11 @@
 //! `covey server`: the I/O servers, and which of them get new files.
 
+mod add;
+mod chains;
 mod drain;
 mod moving;
 mod rebalance;
+mod remove;
 mod replace;
 mod reporter;
 
@@ -36,6 +39,8 @@ use std::ffi::OsString;
 ///     covey files --on io3           what lies there
 ///     covey server drain io3         closes it, and moves what lies there
 ///     covey server open io3
+///     covey server add io5           it is at the end of covey.toml on all nodes, and runs
+///     covey server remove io3        drained, it leaves the cluster for good
 ///     covey server rebalance --rate 50M    after a server was added: the old files, too
 ///     covey server replace io3 > lost.txt  its disk is lost: serve from an empty one
 #[derive(clap::Args, Debug)]
@@ -49,6 +54,21 @@ pub struct Args {
 enum Command {
     /// Show the I/O servers: whether they serve, get new files, and how full they are
     Ls,
+    /// Show which servers the parts of files lie on: the table of chains
+    ///
+    /// A file's striping names chains, and a chain the I/O server that holds its objects, with the identity of its store.
+    /// The generation rises when another store takes a place, and requests of an older one are refused there. A server
+    /// that is away is the `last` of its chain: nobody else has what it holds.
+    Chains,
+    /// Let an I/O server that covey.toml lists behind the others get new files
+    ///
+    /// Before: append its `[[node]]` to covey.toml, raise `nodes`, copy the file to all nodes, and `covey init` and start the
+    /// new one. The metadata server takes it in without a restart, and mounts use it at once. `rebalance` moves old files there.
+    Add {
+        /// The I/O server
+        #[arg(value_name = "NODE")]
+        node: String,
+    },
     /// Close an I/O server to new files
     Close {
         /// The I/O server
@@ -73,6 +93,16 @@ enum Command {
     Rebalance {
         #[command(flatten)]
         rate: Rate,
+    },
+    /// Take an I/O server on which nothing lies out of the cluster, for good
+    ///
+    /// `drain` empties it before. What lies there still is listed, and the server stays. One that was removed gets no files, is
+    /// not asked for anything any more, and does not come back; then take it out of covey.toml on all nodes, with nothing to
+    /// restart. Its name is not free for another one.
+    Remove {
+        /// The I/O server
+        #[arg(value_name = "NODE")]
+        node: String,
     },
     /// Let an I/O server whose disk is lost serve from the empty one that it has now
     ///
@@ -111,9 +141,12 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
     let fs = &session.fs;
     let result = match &args.command {
         Command::Ls => ls(fs, context).await,
+        Command::Add { node } => add::add(fs, node, context).await,
+        Command::Chains => chains::chains(fs, context).await,
         Command::Close { node } => set(fs, node, Door::Closed, context).await,
         Command::Drain { node, rate } => drain::drain(fs, node, *rate, context).await,
         Command::Rebalance { rate } => rebalance::rebalance(fs, *rate, context).await,
+        Command::Remove { node } => remove::remove(fs, node, context).await,
         Command::Replace { node } => serve_again(fs, node, LostBytes::Error, context).await,
         Command::AcceptLoss { node, paths, all } => {
             let paths = (!all).then_some(&paths[..]);
@@ -132,7 +165,8 @@ enum Door {
 }
 
 async fn ls(fs: &Fs, context: &Context) -> Result<()> {
-    let places = places(fs).await?;
+    let mut places = places(fs).await?;
+    places.retain(|place| place.state & place::REMOVED == 0);
     let rows: Vec<Value> = places.iter().map(json_of).collect();
     context.output.result(&rows, |out| {
         let heading = ["SERVER", "STATE", "NEW FILES", ">SIZE", ">USED", ">AVAILABLE", ">USE"];
@@ -181,11 +215,14 @@ async fn set(fs: &Fs, node: &str, door: Door, context: &Context) -> Result<()> {
 
 /// The index of an I/O server.
 pub async fn index(fs: &Fs, node: &str, what: String) -> Result<u16> {
-    let servers = fs.servers();
+    let mut servers = fs.servers();
     match servers.iter().position(|server| server == node) {
-        Some(at) => Ok(at as u16),
-        None => Err(Error::user(format!("cannot {what}: it is no I/O server"))
-            .hint(format!("the I/O servers are {}", servers.join(", ")))),
+        Some(at) if !node.is_empty() => Ok(at as u16),
+        _ => {
+            servers.retain(|name| !name.is_empty());
+            Err(Error::user(format!("cannot {what}: it is no I/O server"))
+                .hint(format!("the I/O servers are {}", servers.join(", "))))
+        }
     }
 }
 
@@ -200,7 +237,12 @@ pub async fn places(fs: &Fs) -> Result<Vec<Place>> {
 
 /// Why a server gets no new files, in words.
 fn reasons(place: &Place) -> Vec<&'static str> {
-    let all = [(place::CLOSED, "closed"), (place::AWAY, "away"), (place::FULL, "nearly full")];
+    let all = [
+        (place::CLOSED, "closed"),
+        (place::AWAY, "away"),
+        (place::FULL, "nearly full"),
+        (place::LEAVING, "leaving"),
+    ];
     all.into_iter().filter(|(bit, _)| place.state & bit != 0).map(|(_, word)| word).collect()
 }
 

@@ -57,13 +57,8 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("scratch directories have plain names")
 }
 
-#[test]
-fn a_mount_that_runs_uses_an_io_server_that_is_added() {
-    let mut cluster = Cluster::up(2);
-    let Some(mnt) = cluster.mount() else { return };
-    let old = noise(1, 5_000_000);
-    fs::write(mnt.join("old"), &old).unwrap();
-
+/// Writes down one more I/O server, and makes its store.
+fn list_io3(cluster: &Cluster) {
     let io3 = format!(
         "\n[[node]]\nname = \"io3\"\nroles = [\"data\"]\nlisten = [\"unix!{}\"]\nstore = {:?}\n",
         cluster.socket("io3").display(),
@@ -73,9 +68,10 @@ fn a_mount_that_runs_uses_an_io_server_that_is_added() {
     let config = config.replace("nodes = 3", "nodes = 4") + &io3;
     fs::write(cluster.config(), config).unwrap();
     cluster.covey(&["init", "--node", "io3"]);
-    cluster.kill("meta");
-    cluster.restart();
+}
 
+/// Files are read that lie on the old servers, and new ones lie on all.
+fn uses_io3(cluster: &Cluster, mnt: &Path, old: &[u8]) {
     let new = noise(2, 5_000_000);
     fs::write(mnt.join("new"), &new).unwrap();
     assert!(fs::read(mnt.join("new")).unwrap() == new, "what lies on the new server is read");
@@ -86,6 +82,51 @@ fn a_mount_that_runs_uses_an_io_server_that_is_added() {
         row.is_some_and(|row| !row.contains(" 0.0%"))
     };
     assert!(used("/new") && !used("/old"));
+}
+
+#[test]
+fn a_mount_that_runs_uses_an_io_server_that_is_added() {
+    let mut cluster = Cluster::up(2);
+    let Some(mnt) = cluster.mount() else { return };
+    let old = noise(1, 5_000_000);
+    fs::write(mnt.join("old"), &old).unwrap();
+    list_io3(&cluster);
+    cluster.kill("meta");
+    cluster.restart();
+    uses_io3(&cluster, &mnt, &old);
+}
+
+#[test]
+fn an_io_server_is_added_while_the_metadata_server_and_a_mount_run() {
+    let mut cluster = Cluster::up(2);
+    let Some(mnt) = cluster.mount() else { return };
+    let old = noise(1, 5_000_000);
+    fs::write(mnt.join("old"), &old).unwrap();
+    cluster.refused(&["server", "add", "io3"]).says(&["lists no I/O server of that name"]);
+    let listed = fs::read_to_string(cluster.config()).unwrap();
+    list_io3(&cluster);
+    let refused = cluster.refused(&["server", "add", "io3"]);
+    refused.says(&["cannot add io3", "covey init --node io3"]);
+    // Starts what does not run.
+    cluster.restart();
+    cluster.covey(&["server", "add", "io3"]);
+    uses_io3(&cluster, &mnt, &old);
+    cluster.covey(&["server", "add", "io3"]);
+    assert!(cluster.covey(&["server", "ls"]).contains("io3"));
+    assert_eq!(cluster.covey(&["server", "chains"]).matches("serving").count(), 3);
+    cluster.covey(&["fsck"]);
+
+    // It is one of them whatever happens now; a configuration without it is refused.
+    cluster.kill("meta");
+    cluster.restart();
+    uses_io3(&cluster, &mnt, &old);
+    cluster.down();
+    let now = fs::read_to_string(cluster.config()).unwrap();
+    fs::write(cluster.config(), listed).unwrap();
+    cluster.start(&[]).says(&["io1, io2, io3"]);
+    fs::write(cluster.config(), now).unwrap();
+    cluster.restart();
+    cluster.covey(&["fsck"]);
 }
 
 #[test]

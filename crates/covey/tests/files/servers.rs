@@ -149,6 +149,53 @@ fn a_server_is_drained_while_programs_work_and_then_nobody_misses_it() {
 }
 
 #[test]
+fn a_drained_server_is_removed_for_good_and_one_with_files_is_not() {
+    let mut cluster = Cluster::up(4);
+    let Some(mount) = cluster.mount() else { return };
+    write_files(&mount.join("before"), 12);
+    // A file without bytes would grow there.
+    cluster.covey(&["layout", "set", "--kind", "simple_stripe", "--servers", "4", "/"]);
+    File::create(mount.join("empty")).unwrap();
+    let refused = cluster.refused(&["server", "remove", "io2"]);
+    refused.says(&["cannot remove io2", "/before/", "covey server drain io2"]);
+    assert!(gets_new_files(&cluster, "io2"), "it stays as it was");
+    until("all is moved", || cluster.try_covey(&["server", "drain", "io2"]).ok);
+    cluster.covey(&["server", "remove", "io2"]);
+
+    // Nobody asks it for anything, be it there or not.
+    let is_shown = |cluster: &Cluster| cluster.covey(&["server", "ls"]).contains("io2");
+    assert!(!is_shown(&cluster));
+    cluster.refused(&["server", "open", "io2"]).says(&["io1, io3, io4"]);
+    write_files(&mount.join("after"), 12);
+    cluster.kill("io2");
+    cluster.covey(&["fsck"]);
+    assert_eq!(cluster.covey(&["--json", "df"]).matches("io2").count(), 0);
+    let chains = cluster.covey(&["server", "chains"]);
+    assert!(chains.contains("removed"), "{chains}");
+    write_files(&mount.join("later"), 12);
+
+    // A metadata server that starts anew takes the configuration as it was, and as it is to be.
+    cluster.kill("meta");
+    cluster.restart();
+    assert!(!is_shown(&cluster));
+    check_files(&mount.join("later"), 12);
+    let config = fs::read_to_string(cluster.config()).unwrap();
+    let (head, rest) = config.split_once("[[node]]\nname = \"io2\"").expect("io2 has its node");
+    let rest = rest.split_once("[[node]]").map_or("", |(_, rest)| rest);
+    let head = head.replace("nodes = 5", "nodes = 4");
+    fs::write(cluster.config(), format!("{head}[[node]]{rest}")).unwrap();
+    cluster.kill("meta");
+    cluster.restart();
+    for dir in ["before", "after", "later"] {
+        check_files(&mount.join(dir), 12);
+    }
+    write_files(&mount.join("last"), 12);
+    cluster.covey(&["fsck"]);
+    let (io1, io3) = (files_on(&cluster, "io1"), files_on(&cluster, "io3"));
+    assert!(!io1.is_empty() && !io3.is_empty());
+}
+
+#[test]
 fn a_loss_is_not_moved_away_and_a_dead_server_is_not_drained() {
     let mut cluster = Cluster::up(3);
     let Some(mount) = cluster.mount() else { return };

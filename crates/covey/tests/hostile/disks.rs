@@ -67,6 +67,18 @@ fn json(cluster: &Cluster, words: &[&str]) -> Value {
     serde_json::from_str(&done.stdout).unwrap_or_else(|_| panic!("{done}"))
 }
 
+/// The store and the generation of each of three chains, which have one member.
+fn chains(cluster: &Cluster) -> [(String, u64); 3] {
+    let shown = json(cluster, &["server", "chains"]);
+    let chain = |at: usize| {
+        let (chain, server) = (&shown[at], format!("io{}", at + 1));
+        let [member] = &chain["members"].as_array().unwrap()[..] else { panic!("{chain}") };
+        assert_eq!((&member["server"], &member["state"]), (&server.into(), &"serving".into()));
+        (member["store"].as_str().unwrap().to_owned(), chain["generation"].as_u64().unwrap())
+    };
+    [chain(0), chain(1), chain(2)]
+}
+
 fn paths_of(list: &Value) -> BTreeSet<String> {
     let text = |path: &Value| path.as_str().unwrap().to_owned();
     let entries = list.as_array().unwrap().iter();
@@ -124,6 +136,8 @@ fn with_a_disk_replaced_what_was_lost_is_an_error_until_it_is_put_back_removed_o
     let mut cluster = filled();
     let Some(mount) = cluster.mount() else { return };
     cluster.refused(&["server", "replace", "io2"]).says(&["its store is the one that it had"]);
+    let [(_, one), (before, two), (_, three)] = chains(&cluster);
+    assert_eq!([one, two, three], [1; 3]);
     replace(&cluster, "io2", &cluster.scratch("old"));
     cluster.refused(&["server", "replace", "io2"]);
     cluster.restart();
@@ -135,6 +149,9 @@ fn with_a_disk_replaced_what_was_lost_is_an_error_until_it_is_put_back_removed_o
     named.remove("/dir/g0");
     assert_eq!(named, lost, "what is lost is told by path");
     until("it serves again", || state(&cluster, "io2") == "up");
+    let [(_, one), (after, two), (_, three)] = chains(&cluster);
+    assert_eq!([one, two, three], [1, 2, 1], "what was sent to the lost disk is refused");
+    assert_ne!(before, after);
     assert_eq!(unreadable(&cluster), lost, "no zeros in place of what was lost");
     // New files lie there, also what is made meanwhile.
     let mut made = 0;

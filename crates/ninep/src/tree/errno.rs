@@ -62,6 +62,7 @@ errnos! {
     ENODATA = 61 "no data" "No data available";
     EPROTO = 71 "protocol error" "Protocol error";
     EOVERFLOW = 75 "value too large" "Value too large for defined data type";
+    EREMCHG = 78 "remote address changed" "Remote address changed";
     EOPNOTSUPP = 95 "operation not supported" "Operation not supported";
     ETIMEDOUT = 110 "timed out" "Connection timed out";
     ESTALE = 116 "stale file handle" "Stale file handle";

@@ -97,7 +97,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         tokio::task::LocalSet::new().block_on(&runtime, async {
             let object = tree.object(7);
-            let writing = super::super::Writing::begin(&object, 0, 1);
+            let writing = tree.begin_writing(&object, 0, 1);
             let cut = tree.cut(7, 1, 0);
             let remove = async {
                 tokio::task::yield_now().await;

@@ -5,7 +5,7 @@ use super::{DataTree, Object};
 use crate::watch::Client;
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{Errno, Result};
-use covey_stripe::objects::DataReply;
+use covey_stripe::objects::{At, DataReply};
 use covey_stripe::ops::Id;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -44,7 +44,7 @@ pub enum Node {
     /// The directory of objects.
     Root(Rc<Line>),
     /// An object, good for one epoch or (by hand) for any.
-    Object(Rc<Object>, Option<u32>, Rc<Line>),
+    Object(Rc<Object>, At, Rc<Line>),
 }
 
 impl Node {
@@ -111,10 +111,10 @@ mod tests {
         tokio::task::LocalSet::new().block_on(&runtime, async {
             let (old, new) = (Rc::<Line>::default(), Rc::<Line>::default());
             tree.start(7, &old).unwrap();
-            let late = tree.reshape(&old, 1, 0, Reshape::Punch as u8, 0, 100);
+            let late = tree.reshape(&old, 1, Some(0).into(), Reshape::Punch as u8, 0, 100);
             tree.start(7, &new).unwrap();
             let (object, data) = (tree.object(1), Bytes::from(vec![1; 100]));
-            tree.write_object(&object, Some(0), &new, 0, data.clone()).wait().await.unwrap();
+            tree.write_object(&object, Some(0).into(), &new, 0, data.clone()).wait().await.unwrap();
             assert_eq!(late.wait().await.unwrap_err().code, Errno::ESTALE);
             let path = tree.path(1, 0);
             assert_eq!(std::fs::read(path).unwrap(), data);

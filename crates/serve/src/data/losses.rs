@@ -152,7 +152,7 @@ mod tests {
         }
 
         fn node(&self, line: &Rc<Line>) -> Node {
-            Node::Object(self.server.0.object(7), Some(0), line.clone())
+            Node::Object(self.server.0.object(7), Some(0).into(), line.clone())
         }
 
         async fn write(&self, line: &Rc<Line>) {
@@ -294,7 +294,7 @@ mod tests {
         }
         drop(asked);
         call(&cut).await.unwrap();
-        let node = Node::Object(rig.server.0.object(7), Some(1), line.clone());
+        let node = Node::Object(rig.server.0.object(7), Some(1).into(), line.clone());
         let synced = rig.server.fsync(&rig.user, &node, false).wait().await;
         assert_eq!(synced.unwrap_err().code, Errno::EIO, "its new name may be lost");
         true

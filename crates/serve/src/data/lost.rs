@@ -234,7 +234,7 @@ mod tests {
     }
 
     fn read(tree: &DataTree, id: Id, epoch: u32) -> std::result::Result<u64, u32> {
-        match tree.to_read(&tree.object(id), Some(epoch)) {
+        match tree.to_read(&tree.object(id), Some(epoch).into()) {
             Ok(file) => Ok(file.map_or(0, |file| file.stat().unwrap().bytes)),
             Err(error) => Err(error.code),
         }
@@ -253,7 +253,7 @@ mod tests {
                 assert_eq!(found, [Err(5), Err(5), Ok(5), Err(116)]);
                 assert_eq!(read(tree, 10, 0), Ok(0), "of that nothing was here");
                 let line = Rc::default();
-                let written = tree.file_to_write(&tree.object(7), Some(0), &line, 1);
+                let written = tree.file_to_write(&tree.object(7), Some(0).into(), &line, 1);
                 assert_eq!(written.err().unwrap().code, Errno::EIO);
             }
         });

@@ -39,7 +39,7 @@ impl Rig {
 
     /// Object 7 at this epoch.
     fn object(&self, epoch: u32) -> Node {
-        Node::Object(self.server.0.object(7), Some(epoch), self.line.clone())
+        Node::Object(self.server.0.object(7), Some(epoch).into(), self.line.clone())
     }
 
     async fn call(&self, op: DataOp) -> Result<()> {
@@ -177,7 +177,7 @@ const REFUSALS: &[Row] = rows! {
     };
     "a greeting where there is no connection" EINVAL |rig| {
         let tree = &rig.server.0;
-        tree.command(&rig.line, DataOp::Start { client: 1 }).wait().await
+        tree.command(&rig.line, DataOp::Start { client: 1 }, None).wait().await
     };
     "a piece of a copy that somebody else began" EINVAL |rig| {
         rig.call(DataOp::Keep { offset: 0, data: vec![1; 10].into(), end: false }).await?;
@@ -201,7 +201,7 @@ fn views_are_counted_for_their_client_and_their_file() {
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let rig = Rig::new();
         let line = Line::new(rig.server.0.watch().client("ann@n1 pid 3"));
-        let object = Node::Object(rig.server.0.object(7), Some(0), line);
+        let object = Node::Object(rig.server.0.object(7), Some(0).into(), line);
         let view = View { bytes: 100, ..no_view() };
         let read = rig.server.read_view(&rig.user, &object, view.clone()).wait().await;
         assert!(read.is_ok_and(|data| data.is_empty()), "it was never written");

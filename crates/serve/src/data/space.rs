@@ -4,7 +4,7 @@ use super::{DataTree, Line, Object, Writing};
 use covey_io::disk::DiskFile;
 use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
-use covey_stripe::objects::{DataReply, Reshape};
+use covey_stripe::objects::{At, DataReply, Reshape};
 use covey_stripe::ops::Id;
 use std::io;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ impl DataTree {
         self: &Rc<Self>,
         line: &Rc<Line>,
         id: Id,
-        epoch: u32,
+        at: At,
         how: u8,
         offset: u64,
         length: u64,
@@ -33,8 +33,7 @@ impl DataTree {
                 object.ended.notified().await;
             }
             line.admit()?;
-            let Some((file, writing)) = tree.begin_reshape(&object, epoch, how, offset, end)?
-            else {
+            let Some((file, writing)) = tree.begin_reshape(&object, at, how, offset, end)? else {
                 return Ok(DataReply::Done {});
             };
             // Goes on, and keeps its range, when nobody waits for it any more.
@@ -51,12 +50,12 @@ impl DataTree {
     fn begin_reshape(
         &self,
         object: &Rc<Object>,
-        epoch: u32,
+        at: At,
         how: Reshape,
         offset: u64,
         end: u64,
     ) -> Result<Option<(Arc<dyn DiskFile>, Writing)>> {
-        self.admit(object, Some(epoch))?;
+        self.admit(object, at)?;
         let file = if how.allocates() {
             self.check_reserve(end - offset)?;
             Some(self.file_made(object)?)
@@ -65,14 +64,14 @@ impl DataTree {
         };
         let Some(file) = file else { return Ok(None) };
         object.version.set(object.version.get().wrapping_add(1));
-        Ok(Some((file, Writing::begin(object, offset, end))))
+        Ok(Some((file, self.begin_writing(object, offset, end))))
     }
 
     /// The first run of data at or after `offset`.
-    pub(super) fn extent(self: &Rc<Self>, id: Id, epoch: u32, offset: u64) -> Outcome<DataReply> {
+    pub(super) fn extent(self: &Rc<Self>, id: Id, at: At, offset: u64) -> Outcome<DataReply> {
         const NONE: DataReply = DataReply::Extent { data: u64::MAX, hole: u64::MAX };
         let object = self.object(id);
-        let file = match self.to_read(&object, Some(epoch)) {
+        let file = match self.to_read(&object, at) {
             Ok(Some(file)) if offset <= i64::MAX as u64 => file,
             Ok(_) => return Outcome::Now(Ok(NONE)),
             Err(error) => return Outcome::Now(Err(error)),

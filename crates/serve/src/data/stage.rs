@@ -328,7 +328,7 @@ mod tests {
             assert_eq!(rig.content(0).unwrap(), b"old and longer");
             rig.tree.install(7, 2, 3).await.unwrap();
             assert_eq!((rig.content(2).unwrap(), rig.names()), (b"new".to_vec(), 1));
-            assert!(rig.tree.to_read(&old, Some(0)).is_err(), "whoever held it is too old");
+            assert!(rig.tree.to_read(&old, Some(0).into()).is_err(), "whoever held it is too old");
             // Once more, as after a lost answer, and after a start.
             rig.tree.install(7, 2, 3).await.unwrap();
             let rig = Rig::over(dir);
@@ -404,7 +404,7 @@ mod tests {
             leave(3).await;
             assert_eq!((rig.content(LEFT | 3).unwrap(), rig.names()), (Vec::new(), 1));
             for epoch in [0, 3, 4, 1000] {
-                assert!(rig.tree.to_read(&old, Some(epoch)).is_err(), "{epoch}");
+                assert!(rig.tree.to_read(&old, Some(epoch).into()).is_err(), "{epoch}");
             }
             // Metadata that is older than the move cannot take it up again, however often it tries.
             for epoch in 1..6 {

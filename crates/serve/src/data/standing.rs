@@ -181,15 +181,22 @@ impl Standing {
 
     /// EINVAL when another store is meant, or this one is served or was served before: its objects are older than the files.
     pub(super) fn must_be_new(&self, store: &Name) -> Result<()> {
-        if *store != self.store {
-            return Err(Errno::because(Errno::EINVAL, "another store is meant"));
-        }
+        self.must_be(store)?;
         if !self.meta.borrow().is_empty() || self.is_admitted.get() {
             let what = "the store has served before, so its objects may be older than the files; hint: put back the disk that \
                         was used last, or take an empty one";
             return Err(Errno::because(Errno::EINVAL, what));
         }
         Ok(())
+    }
+
+    /// EINVAL when another store is meant.
+    pub(super) fn must_be(&self, store: &Name) -> Result<()> {
+        if *store == self.store {
+            Ok(())
+        } else {
+            Err(Errno::because(Errno::EINVAL, "another store is meant"))
+        }
     }
 
     async fn come(&self) -> Result<()> {
@@ -248,9 +255,7 @@ impl DataTree {
     /// The metadata server knows this store.
     pub(super) async fn admit_store(self: Rc<Self>, store: Name, meta: Name) -> Result<DataReply> {
         let standing = &self.standing;
-        if store != standing.store {
-            return Err(Errno::because(Errno::EINVAL, "another store is meant"));
-        }
+        standing.must_be(&store)?;
         let before = standing.meta.borrow().clone();
         if !before.is_empty() && before != meta {
             let what = "the store belongs to another metadata server";

@@ -203,11 +203,11 @@ fn a_store_that_is_not_known_serves_nothing_and_says_why() {
         assert_eq!((refused.code, &refused.reason[..]), (Errno::EIO, "it was replaced"));
         assert!(tree.standing.text().starts_with("state unknown\n"));
         let object = tree.object(1);
-        assert_eq!(tree.to_read(&object, Some(0)).unwrap_err().code, Errno::EIO);
+        assert_eq!(tree.to_read(&object, Some(0).into()).unwrap_err().code, Errno::EIO);
         // The loss is accepted.
         admit(&tree, "m").await.unwrap();
         tree.greet(7, &Rc::default()).wait().await.unwrap();
-        tree.to_read(&object, Some(0)).unwrap();
+        tree.to_read(&object, Some(0).into()).unwrap();
     });
 }
 
@@ -232,13 +232,13 @@ fn a_store_is_empty_until_an_object_is_made() {
             // An older metadata server has let it serve; a newer one meets it later.
             let line = Rc::<Line>::default();
             tree.greet(0, &line).wait().await.unwrap();
-            assert!(tree.to_read(&tree.object(1), Some(0)).unwrap().is_none());
+            assert!(tree.to_read(&tree.object(1), Some(0).into()).unwrap().is_none());
             assert!(met(&tree).2);
             if is_cut {
                 tree.cut(1, 1, 0).await.unwrap();
             } else {
                 let (object, data) = (tree.object(1), Bytes::from_static(b"data"));
-                tree.write_object(&object, Some(0), &line, 0, data).wait().await.unwrap();
+                tree.write_object(&object, Some(0).into(), &line, 0, data).wait().await.unwrap();
             }
             assert!(!met(&tree).2, "cut: {is_cut}");
         }

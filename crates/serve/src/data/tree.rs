@@ -35,10 +35,15 @@ impl DataServer {
                 Outcome::later(async move { tree.lose(store, objects.0, end).await })
             }
             DataOp::Refuse { reason } => Outcome::Now(Ok(tree.refuse_store(&reason))),
-            DataOp::Start { client } => tree.greet(client, line),
+            DataOp::Start { client } | DataOp::Greet { client } => tree.greet(client, line),
+            DataOp::Serve { store, chains } => {
+                let tree = tree.clone();
+                Outcome::later(async move { tree.serve_chains(store, chains.0).await })
+            }
+            DataOp::By { served, op } => tree.ask_by(line, served, op),
             op => {
                 let line = line.clone();
-                tree.when_admitted(move |tree| tree.command(&line, op))
+                tree.when_admitted(move |tree| tree.command(&line, op, None))
             }
         }
     }
@@ -70,9 +75,9 @@ impl DataServer {
     }
 
     fn read_object(&self, node: &Node, mut read: Read<'_>) -> Data {
-        let Node::Object(object, epoch, _) = node else { return Errno::EISDIR.into() };
+        let Node::Object(object, at, _) = node else { return Errno::EISDIR.into() };
         let (tree, offset, count) = (&self.0, read.offset, read.count as usize);
-        let file = match tree.to_read(object, *epoch) {
+        let file = match tree.to_read(object, *at) {
             Ok(Some(file)) => file,
             Ok(None) => return Data::Bytes(Bytes::new()),
             Err(error) => return Data::Failed(error),
@@ -91,8 +96,8 @@ impl DataServer {
     }
 
     fn sync_object(&self, node: &Node) -> Outcome<()> {
-        let Node::Object(object, epoch, line) = node else { return Outcome::Now(Ok(())) };
-        let file = match self.0.to_read(object, *epoch) {
+        let Node::Object(object, at, line) = node else { return Outcome::Now(Ok(())) };
+        let file = match self.0.to_read(object, *at) {
             Ok(Some(file)) => file,
             Ok(None) => return Outcome::Now(Ok(())),
             Err(error) => return Outcome::Now(Err(error)),
@@ -105,7 +110,7 @@ impl DataServer {
     fn answer_call(&self, node: &Node, body: Bytes) -> Outcome<Bytes> {
         let Node::Root(line) = node else { return Errno::EINVAL.into() };
         match DataOp::decode(body) {
-            Ok(op @ DataOp::Start { .. }) => match self.ask(line, op) {
+            Ok(op @ (DataOp::Start { .. } | DataOp::Greet { .. })) => match self.ask(line, op) {
                 // A refusal keeps its reason on the way: as a reply, not as 9P's bare number.
                 Outcome::Now(reply) => Outcome::Now(Ok(greeting(reply))),
                 Outcome::Later(later) => Outcome::later(async move { Ok(greeting(later.await)) }),
@@ -130,20 +135,20 @@ impl Tree for DataServer {
 
     fn walk(&self, _: &Rc<User>, from: &Node, names: &[Name]) -> Outcome<Vec<(Qid, Node)>> {
         let (Node::Root(line), [name]) = (from, names) else { return Errno::ENOENT.into() };
-        let Some((id, epoch)) = objects::parse(name.as_bytes()) else {
+        let Some((id, at)) = objects::parse_at(name.as_bytes()) else {
             return Errno::ENOENT.into();
         };
         let line = line.clone();
         self.0.when_admitted(move |tree| {
             let object = tree.object(id);
-            let found = match epoch {
-                Some(_) => tree.admit(&object, epoch),
+            let found = match at.epoch {
+                Some(_) => tree.admit(&object, at),
                 None => tree.file_there(&object).and_then(|file| match file {
                     Some(_) => Ok(()),
                     None => Err(Errno::ENOENT.into()),
                 }),
             };
-            found.map(|()| vec![(qid(&object), Node::Object(object, epoch, line))]).into()
+            found.map(|()| vec![(qid(&object), Node::Object(object, at, line))]).into()
         })
     }
 
@@ -163,8 +168,8 @@ impl Tree for DataServer {
     fn write(&self, _: &Rc<User>, node: &Node, write: Write) -> Written {
         write.received(|offset, data| {
             self.watched(node, (1, "write", Carries::Written(data.len() as u64)), || match node {
-                Node::Object(object, epoch, line) => {
-                    self.0.write_object(object, *epoch, line, offset, data)
+                Node::Object(object, at, line) => {
+                    self.0.write_object(object, *at, line, offset, data)
                 }
                 Node::Root(_) => Errno::EISDIR.into(),
             })
@@ -174,7 +179,7 @@ impl Tree for DataServer {
     fn read_view(&self, _: &Rc<User>, node: &Node, view: View) -> Outcome<Bytes> {
         let what = (4, "read_view", Carries::Read(view.bytes.into()));
         self.watched(node, what, || match node {
-            Node::Object(object, epoch, _) => self.0.read_view(object, *epoch, &view),
+            Node::Object(object, at, _) => self.0.read_view(object, *at, &view),
             Node::Root(_) => Errno::EISDIR.into(),
         })
     }
@@ -182,9 +187,7 @@ impl Tree for DataServer {
     fn write_view(&self, _: &Rc<User>, node: &Node, view: View, data: Bytes) -> Outcome<u32> {
         let what = (5, "write_view", Carries::Written(data.len() as u64));
         self.watched(node, what, || match node {
-            Node::Object(object, epoch, line) => {
-                self.0.write_view(object, *epoch, line, &view, data)
-            }
+            Node::Object(object, at, line) => self.0.write_view(object, *at, line, &view, data),
             Node::Root(_) => Errno::EISDIR.into(),
         })
     }

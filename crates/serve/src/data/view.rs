@@ -1,21 +1,17 @@
 //! Scattered data of an object: the layout is walked here, and its pieces are read or written with one request
 //! and one turn in its order.
 
-use super::{DataTree, Line, Object, Writing, in_pool};
+use super::{DataTree, Line, Object, in_pool};
 use covey_io::disk::{self, Piece};
 use covey_ninep::tree::{Outcome, View};
+use covey_stripe::objects::At;
 use covey_stripe::view;
 use covey_wire::Bytes;
 use std::rc::Rc;
 
 impl DataTree {
-    pub(super) fn read_view(
-        &self,
-        object: &Object,
-        epoch: Option<u32>,
-        view: &View,
-    ) -> Outcome<Bytes> {
-        let file = match self.to_read(object, epoch) {
+    pub(super) fn read_view(&self, object: &Object, at: At, view: &View) -> Outcome<Bytes> {
+        let file = match self.to_read(object, at) {
             Ok(Some(file)) => file,
             Ok(None) => return Outcome::Now(Ok(Bytes::new())),
             Err(error) => return Outcome::Now(Err(error)),
@@ -35,13 +31,13 @@ impl DataTree {
     pub(super) fn write_view(
         self: &Rc<Self>,
         object: &Rc<Object>,
-        epoch: Option<u32>,
+        at: At,
         line: &Rc<Line>,
         view: &View,
         data: Bytes,
     ) -> Outcome<u32> {
         match view::walk(view) {
-            Ok(pieces) => self.write_pieces(object, epoch, line, pieces, data),
+            Ok(pieces) => self.write_pieces(object, at, line, pieces, data),
             Err(error) => Outcome::Now(Err(error)),
         }
     }
@@ -49,7 +45,7 @@ impl DataTree {
     fn write_pieces(
         self: &Rc<Self>,
         object: &Rc<Object>,
-        epoch: Option<u32>,
+        at: At,
         line: &Rc<Line>,
         pieces: Vec<Piece>,
         data: Bytes,
@@ -61,17 +57,17 @@ impl DataTree {
                 while object.is_writing(start, end) {
                     object.ended.notified().await;
                 }
-                tree.write_pieces(&object, epoch, &line, pieces, data).wait().await
+                tree.write_pieces(&object, at, &line, pieces, data).wait().await
             });
         }
-        let file = match self.file_to_write(object, epoch, line, data.len() as u64) {
+        let file = match self.file_to_write(object, at, line, data.len() as u64) {
             Ok(file) => file,
             Err(error) => return Outcome::Now(Err(error)),
         };
         match file.write_list_now(&pieces, &data) {
             Ok(Some(count)) => Outcome::Now(Ok(count as u32)),
             Ok(None) => {
-                let writing = Writing::begin(object, start, end);
+                let writing = self.begin_writing(object, start, end);
                 in_pool(writing, disk::write_list(file, pieces, data))
             }
             Err(error) => Outcome::Now(Err(error.into())),

@@ -41,8 +41,12 @@ impl Meta {
     /// Makes the copies; fails when no I/O server took one.
     pub async fn copy_now(self: &Rc<Self>) -> Result<()> {
         let (mut made, mut failed) = (0, None);
-        for link in self.links.iter().filter(|link| !link.is_dead()) {
-            match self.copy_to(link).await {
+        for server in 0..self.servers_known() {
+            let link = self.link(server as u16)?;
+            if link.is_dead() || self.has_left(server as u16).await {
+                continue;
+            }
+            match self.copy_to(&link).await {
                 Ok(()) => made += 1,
                 Err(error) => failed = Some(error),
             }

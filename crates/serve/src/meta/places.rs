@@ -39,19 +39,25 @@ impl Meta {
         loop {
             if asked.is_none_or(|asked| task::now() - asked >= SPACE_EVERY) {
                 asked = Some(task::now());
-                for server in 0..self.links.len() {
+                for server in 0..self.servers_known() {
                     task::spawn(self.clone().ask_space(server));
                 }
             }
             self.store_is_here().await;
             let known = self.store_mut().places();
             for (server, known) in known.into_iter().enumerate() {
+                if known & place::REMOVED != 0 {
+                    continue;
+                }
                 let seen = self.place_seen(server, known);
                 if seen != known {
                     self.tell_place(server, known, seen);
-                    self.apply_own(Op::Place { server: server as u16, state: seen });
+                    let place = Op::Place { server: server as u16, state: seen };
+                    self.keep_place(place).await;
                 }
             }
+            self.store_is_here().await;
+            self.tell_of_changes();
             task::sleep(LOOK_EVERY).await;
         }
     }
@@ -70,7 +76,9 @@ impl Meta {
         };
         let is_full = is_full(sight.space, known & place::FULL != 0);
         let bit = |is_so: bool, bit: u8| if is_so { bit } else { 0 };
-        known & place::CLOSED | bit(is_away, place::AWAY) | bit(is_full, place::FULL)
+        known & (place::CLOSED | place::LEAVING)
+            | bit(is_away, place::AWAY)
+            | bit(is_full, place::FULL)
     }
 
     /// Refuses to begin a move that would wait: while those who had the file open before a start may not have come back, and
@@ -83,13 +91,13 @@ impl Meta {
         let Op::BeginMove { id } = *op else { return Ok(()) };
         let Reply::Node { inode } = self.ask_own(Op::Getattr { id }) else { return Ok(()) };
         let Some(striping) = inode.striping else { return Ok(()) };
-        let is_away = |at: &&u16| {
-            self.links.get(usize::from(**at)).is_some() && !self.is_serving(usize::from(**at))
-        };
-        match striping.servers.0.iter().find(is_away) {
+        let members = self.members_of(&striping)?;
+        let is_away = |(_, at): &&(usize, u16)| !self.is_serving(usize::from(*at));
+        match members.iter().find(is_away) {
             None => Ok(()),
-            Some(&at) => {
-                let name = self.links[usize::from(at)].server();
+            Some(&(_, at)) => {
+                let link = self.link(at)?;
+                let name = link.server();
                 Err(Errno::because(
                     Errno::EIO,
                     format!("{name}, where the file lies, does not serve"),
@@ -98,12 +106,20 @@ impl Meta {
         }
     }
 
+    /// What has been seen of a server; nothing of it is lost if the server ends meanwhile, since it is seen again.
+    async fn keep_place(self: &Rc<Self>, place: Op) {
+        if let Err(error) = self.apply_claimed(place).await {
+            tracing::warn!("what was seen of an I/O server is not kept: {error}");
+        }
+    }
+
     pub(super) fn is_serving(&self, server: usize) -> bool {
         self.sights.borrow()[server].is_connected && self.may_serve(server)
     }
 
     fn tell_place(&self, server: usize, before: u8, now: u8) {
-        let name = self.links[server].server();
+        let Ok(link) = self.link(server as u16) else { return };
+        let name = link.server();
         let reasons = [
             (place::AWAY, "it does not serve", "it serves again"),
             (place::FULL, "its disk is nearly full", "its disk has space again"),
@@ -121,7 +137,7 @@ impl Meta {
         if !self.is_serving(server) {
             return;
         }
-        let link = &self.links[server];
+        let Ok(link) = self.link(server as u16) else { return };
         let asked = async {
             let (_, conn) = link.conn(link.now()).await.ok()?;
             conn.call(Message::Tstatfs { fid: 0 }).await.ok()
@@ -150,7 +166,11 @@ impl Meta {
         }
         let meta = self.clone();
         let bit = if closed { place::CLOSED } else { 0 };
-        self.apply_own(Op::Place { server, state: known & !place::CLOSED | bit });
+        if known & place::REMOVED != 0 {
+            return Outcome::Now(Err(Errno::because(Errno::EINVAL, "it was removed")));
+        }
+        let kept = known & !(place::CLOSED | place::LEAVING);
+        self.apply_own(Op::Place { server, state: kept | bit });
         Outcome::later(async move {
             meta.journal.sync().await?;
             Ok(Reply::Done {})

@@ -159,13 +159,15 @@ impl Meta {
         // The epoch must not outlive a power cut on a data server and be lost here.
         self.journal.sync().await?;
         let map = distribution::of(&cut.striping)?;
-        let cuts = cut.striping.servers.0.iter().enumerate().map(|(slot, &server)| {
+        self.store_is_here().await;
+        let members = self.members_of(&cut.striping)?;
+        let cuts = members.into_iter().map(|(slot, server)| {
             let (id, epoch) = (cut.id, cut.epoch);
             let op = match installed(cut.size) {
                 Some(size) => DataOp::Install { id, epoch, bytes: map.physical_size(slot, size) },
                 None => DataOp::Cut { id, epoch, size: map.physical_size(slot, cut.size) },
             };
-            async move { data_call(self.link(server)?, op).await }
+            async move { data_call(&self.link(server)?, op).await }
         });
         // All of them, even when one fails: a dead server must not keep the others from their epoch.
         Ok(join_all(cuts).await.into_iter().try_for_each(|cut| cut.map(|_| ()))?)
@@ -224,9 +226,13 @@ impl Meta {
 
     /// Who does not hear of it now finds out when it is met anew.
     async fn sweep(&self, chunk: &[Doomed]) {
-        let serving = (0..self.links.len()).filter(|at| self.is_serving(*at));
-        let asks = serving
-            .map(|at| data_call(&self.links[at], DataOp::Remove { objects: List(chunk.to_vec()) }));
+        let serving = (0..self.servers_known()).filter(|at| self.is_serving(*at));
+        let asks = serving.map(async |at| {
+            let link = self.link(at as u16)?;
+            data_call(&link, DataOp::Remove { objects: List(chunk.to_vec()) })
+                .await
+                .map_err(Errno::from)
+        });
         join_all(asks).await;
     }
 
@@ -241,9 +247,13 @@ impl Meta {
         let gone: HashSet<Id> = gone.into_iter().collect();
         // What a file that has moved has left is emptied as long as the file lives.
         let leaves = |id: Id, epoch: u32| objects::is_left(epoch) && !gone.contains(&id);
+        self.store_is_here().await;
         let mut by_server: BTreeMap<(u16, bool), Vec<Doomed>> = BTreeMap::new();
+        // Where they are; None for what is on no chain that is known, which stays to be removed.
+        let mut members = Vec::with_capacity(chunk.len());
         for &(id, epoch, ref striping) in chunk {
-            for &server in &striping.servers.0 {
+            members.push(self.members_of(striping).ok());
+            for &(_, server) in members.last().into_iter().flatten().flatten() {
                 let objects = by_server.entry((server, leaves(id, epoch))).or_default();
                 objects.push(Doomed { id, epoch: epoch & !objects::LEFT });
             }
@@ -251,16 +261,19 @@ impl Meta {
         let asks = by_server.into_iter().map(|((server, leaves), doomed)| async move {
             let objects = List(doomed);
             let op = if leaves { DataOp::Leave { objects } } else { DataOp::Remove { objects } };
-            data_call(self.link(server)?, op).await?;
+            data_call(&self.link(server)?, op).await?;
             Ok::<_, covey_stripe::client::Error>((server, leaves))
         });
         let answered = join_all(asks).await;
         let done: HashSet<(u16, bool)> =
             answered.into_iter().filter_map(|answer| answer.ok()).collect();
         let mut failed = Vec::new();
-        for (id, epoch, striping) in chunk {
+        for ((id, epoch, striping), members) in chunk.iter().zip(members) {
             let leaves = leaves(*id, *epoch);
-            if striping.servers.0.iter().all(|server| done.contains(&(*server, leaves))) {
+            let is_done = |members: Vec<(usize, u16)>| {
+                members.iter().all(|(_, server)| done.contains(&(*server, leaves)))
+            };
+            if members.is_some_and(is_done) {
                 self.counters.reclaimed.add(1);
                 self.apply_own(Op::Reclaimed { id: *id, epoch: *epoch });
             } else {
@@ -274,11 +287,11 @@ impl Meta {
     /// clients died (what they were writing may have no file any more) and once an hour, and removes
     /// objects whose file is gone.
     pub async fn reconcile_each(self: Rc<Self>, server: usize) {
-        let link = self.links[server].clone();
+        let Ok(link) = self.link(server as u16) else { return };
         let (mut seen, mut deaths_seen) = (0, 0);
         let mut last = task::now();
         let mut again_at = None;
-        loop {
+        while !self.has_left(server as u16).await {
             let (age, deaths) = (task::now() - last, self.counters.sessions_expired.value());
             let is_due =
                 (deaths != deaths_seen && age >= RECONCILE_AFTER_DEATHS) || age >= RECONCILE_EVERY;
@@ -383,11 +396,5 @@ impl Meta {
 
     async fn is_gone(&self, id: Id) -> bool {
         self.without_file(&[id]).await.is_ok_and(|gone| !gone.is_empty())
-    }
-
-    fn link(&self, server: u16) -> Result<&Arc<Link>> {
-        self.links.get(usize::from(server)).ok_or_else(|| {
-            Errno::because(Errno::EIO, format!("no I/O server has the index {server}"))
-        })
     }
 }

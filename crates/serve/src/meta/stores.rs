@@ -40,8 +40,11 @@ pub(super) enum Standing {
 impl Meta {
     /// Meets an I/O server each time it comes, for as long as this server lives.
     pub(super) async fn meet_each(self: Rc<Self>, server: u16) {
-        let link = self.links[usize::from(server)].clone();
+        let Ok(link) = self.link(server) else { return };
         loop {
+            if self.has_left(server).await {
+                return;
+            }
             let Ok((_, conn)) = link.conn(link.now()).await else {
                 task::sleep(RETRY).await;
                 continue;
@@ -63,7 +66,7 @@ impl Meta {
     }
 
     async fn meet(self: &Rc<Self>, server: u16) -> Result<()> {
-        let link = &self.links[usize::from(server)];
+        let link = &self.link(server)?;
         let (store, meta, is_new) = match data_call(link, DataOp::Meet {}).await {
             Ok(DataReply::Met { store, meta, is_empty, formatted }) => {
                 (store, meta, is_empty.then_some(formatted))
@@ -138,15 +141,17 @@ impl Meta {
     /// is pending for the server ends its mark. One that was emptied before, while the server was away, and has grown since, is
     /// marked although nothing of it was lost: it has the epoch of the cut already.
     async fn lose(&self, server: u16, store: &Name) -> Result<()> {
-        let link = &self.links[usize::from(server)];
+        let link = &self.link(server)?;
         let (begun, _) = link.conn(link.now()).await?;
         let mut after = Name::EMPTY;
         loop {
             let page = self.held_page(after).await?;
             // What is told of epochs must not be lost here with the power.
             self.journal.sync().await?;
+            let chains = self.chains_on(server).await;
             let lost = |inode: &Inode| {
-                bytes_on(inode, server).map(|_| Doomed { id: inode.id, epoch: inode.epoch })
+                let is_there = chains.iter().any(|&chain| bytes_on(inode, chain).is_some());
+                is_there.then_some(Doomed { id: inode.id, epoch: inode.epoch })
             };
             let objects: Vec<Doomed> = page.files.0.iter().filter_map(lost).collect();
             for chunk in objects.chunks(LOSE_MAX) {
@@ -207,11 +212,13 @@ impl Meta {
         let meta = self.clone();
         Outcome::later(async move {
             let own = meta.journal.identity().clone();
+            meta.apply_claimed(Op::Restored {}).await?;
+            // All chains have another generation, also those of the servers that serve already.
             meta.store_is_here().await;
-            meta.apply_own(Op::Restored {});
+            meta.tell_of_changes();
             meta.know(server, store.clone()).await?;
             let adopt = DataOp::Adopt { store: store.clone(), meta: own, before };
-            data_call(&meta.links[usize::from(server)], adopt).await?;
+            data_call(&meta.link(server)?, adopt).await?;
             meta.let_serve(server, store).await?;
             Ok(Reply::Done {})
         })
@@ -230,12 +237,19 @@ impl Meta {
         Outcome::Now(Ok(reply))
     }
 
+    /// The store that a server serves from now.
+    pub(super) async fn store_serving(&self, server: u16) -> Option<Name> {
+        self.store_is_here().await;
+        let is_serving = self.may_serve(usize::from(server));
+        self.store_mut().store_of(server).ok().flatten().filter(|_| is_serving)
+    }
+
     /// Whether there is anything to ask of the objects of a server.
     pub(super) fn may_serve(&self, server: usize) -> bool {
         self.stores.borrow().get(server) == Some(&Standing::Known)
     }
 
-    fn stand(&self, server: u16, standing: Standing) {
+    pub(super) fn stand(&self, server: u16, standing: Standing) {
         self.stores.borrow_mut()[usize::from(server)] = standing;
     }
 
@@ -247,7 +261,9 @@ impl Meta {
 
     async fn let_serve(&self, server: u16, store: Name) -> Result<()> {
         let meta = self.journal.identity().clone();
-        let link = &self.links[usize::from(server)];
+        let link = &self.link(server)?;
+        // The chains first: nobody is to be admitted at a generation that is over.
+        self.tell_chains(server, &store).await?;
         data_call(link, DataOp::Admit { store, meta }).await?;
         self.stand(server, Standing::Known);
         Ok(())
@@ -265,8 +281,7 @@ impl Meta {
 
     /// From now on the server keeps its objects in this store: on stable storage before it serves.
     async fn know(self: &Rc<Self>, server: u16, store: Name) -> Result<()> {
-        self.store_is_here().await;
-        self.apply_own(Op::KnowStore { server, store });
+        self.apply_claimed(Op::KnowStore { server, store }).await?;
         self.journal.sync().await
     }
 
@@ -275,12 +290,14 @@ impl Meta {
     /// when it is older than the store.
     async fn has_lost(&self, server: u16, formatted: Option<u64>) -> Result<bool> {
         let Some(formatted) = formatted else { return Ok(false) };
+        let chains = self.chains_on(server).await;
         let mut after = Name::EMPTY;
         loop {
             let page = self.held_page(after).await?;
             let List(files) = page.files;
             let is_lost = |inode: &Inode| {
-                (!inode.sparse || inode.btime < formatted) && bytes_on(inode, server).is_some()
+                let is_there = |&chain: &u16| bytes_on(inode, chain).is_some();
+                (!inode.sparse || inode.btime < formatted) && chains.iter().any(is_there)
             };
             if files.iter().any(is_lost) {
                 return Ok(true);
@@ -295,7 +312,7 @@ impl Meta {
     }
 
     /// Files that are laid out on I/O servers, some at a time.
-    async fn held_page(&self, after: Name) -> Result<Page> {
+    pub(super) async fn held_page(&self, after: Name) -> Result<Page> {
         self.store_is_here().await;
         let (low, high, rows_max) = (0, Id::MAX, PAGE_ROWS);
         match self.ask_own(Op::Check { table: table::HELD, after, rows_max, low, high }) {

@@ -1,5 +1,6 @@
 //! The metadata server as a 9P tree: the cluster's operations, by Tcall, and names and stripings as text.
 
+use super::journal::Rows;
 use super::sessions::Connection;
 use super::{Meta, plain, watch};
 use crate::fs::{attr, qid};
@@ -9,7 +10,9 @@ use covey_ninep::message::Qid;
 use covey_ninep::tree::{
     Attach, Attr, Data, Entry, Errno, Opened, Outcome, Read, Result, SetAttr, Statfs, Tree, User,
 };
+use covey_stripe::chain::Member;
 use covey_stripe::client::Stat;
+use covey_stripe::meta::Store;
 use covey_stripe::ops::{Answer, Inode, Op, ROOT, Reply, Request};
 use covey_wire::{Bytes, Field, List, Name, Reader};
 use std::rc::Rc;
@@ -59,6 +62,9 @@ impl MetaServer {
             Op::Stores {} => self.0.store_states().map(plain),
             &Op::SetPlace { server, closed } => self.0.close_place(server, closed != 0).map(plain),
             Op::Places {} => self.0.place_states().map(plain),
+            Op::AddServerListed { name } => self.0.add_server(name).map(plain),
+            &Op::RemoveServer { server } => self.0.remove_server(server).map(plain),
+            &Op::FenceChain { chain } => self.0.fence_chain(chain).map(plain),
             Op::BeginMove { .. } | Op::Move { .. }
                 if let Err(error) = self.0.may_move(&request.op) =>
             {
@@ -205,12 +211,14 @@ fn id_of(node: &Node) -> u64 {
 }
 
 /// What a file says of itself here: where its data is.
-fn text(inode: &Inode, servers: &[Name]) -> String {
+fn text(inode: &Inode, store: &Store<Rows>) -> String {
     let mut out = format!("id {:016x}\nsize {}\nepoch {}\n", inode.id, inode.size, inode.epoch);
     if let Some(striping) = &inode.striping {
         out += &format!("distribution {}\nstrip {}\n", striping.kind, striping.strip_bytes);
-        for &at in &striping.servers.0 {
-            let name = servers.get(usize::from(at)).map_or("?".into(), |name| name.lossy());
+        let head = |&chain: &u16| store.chains().get(usize::from(chain))?.head();
+        let name = |member: &Member| store.servers().get(usize::from(member.server));
+        for chain in &striping.servers.0 {
+            let name = head(chain).and_then(name).map_or("?".into(), |name| name.lossy());
             out += &format!("server {name}\n");
         }
     }
@@ -269,7 +277,7 @@ impl Tree for MetaServer {
 
     fn read(&self, _: &Rc<User>, node: &Node, read: Read<'_>) -> Data {
         match self.inode(id_of(node)) {
-            Ok(inode) => read.of(&Bytes::from(text(&inode, self.0.store_mut().servers()))),
+            Ok(inode) => read.of(&Bytes::from(text(&inode, &self.0.store_mut()))),
             Err(error) => Data::Failed(error),
         }
     }

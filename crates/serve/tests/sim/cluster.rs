@@ -148,7 +148,8 @@ impl Cluster {
 
     async fn run_meta(&self) {
         let media = media(&self.meta.disk);
-        let meta = Meta::start(media, &self.server_names(), Arc::new(SimNet));
+        let names = self.server_names();
+        let meta = Meta::start(media, Rc::new(move || names.clone()), Arc::new(SimNet));
         let meta = meta.unwrap_or_else(|error| self.meta_cannot_start(&format!("{error:#}")));
         *self.running.borrow_mut() = Some(meta.clone());
         serve(Rc::new(MetaServer(meta))).await;

@@ -29,6 +29,7 @@ use covey_wire::List;
 use faults::Storm;
 use lab::Lab;
 use roles::appends::{Appends, Log};
+use roles::chains::Chains;
 use roles::files::{Files, Shared};
 use roles::locks::{Locks, Table};
 use roles::makers::Makers;
@@ -123,6 +124,11 @@ fn run(sim: &Sim, seed: u64) -> Result<Report, covey_io::sim::Hang> {
         operations: Cell::new(0),
         errors: Cell::new(0),
     });
+    // From a generator of its own: the seeds that have found something go on as they did.
+    let mut own = Rng::new(seed ^ 0xc4a1);
+    if own.chance(400) {
+        lab.roles.borrow_mut().push((0, Rc::new(Chains::new(own))));
+    }
     let nodes: Vec<_> = cluster.servers().map(|server| server.node).collect();
     nodes.iter().for_each(|&node| cluster.boot(node));
     sim.run(VIRTUAL_MAX, live(lab.clone(), storm))?;

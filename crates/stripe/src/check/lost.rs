@@ -1,6 +1,7 @@
 //! What is lost, by path: bytes that an I/O server should have, and does not.
 
-use super::{Access, Check, Result, odd};
+use super::{Access, Check, Result, chain_table, odd};
+use crate::chain::Table;
 use crate::distribution::{self, Distribution};
 use crate::meta::is_dots;
 use crate::objects::{DataOp, DataReply};
@@ -27,13 +28,18 @@ pub struct Held {
 /// The files that have bytes on an I/O server, whether they are there or not, in the order of their
 /// numbers. Each is held in memory.
 pub async fn held_by<A: Access>(access: &A, server: u16) -> Result<Vec<Held>> {
-    held_where(access, |inode| bytes_on(inode, server)).await
+    let table = chain_table(access).await?;
+    held_where(access, |inode| bytes_at(inode, server, &table)).await
 }
 
 /// The files that are laid out on an I/O server, with bytes there or without.
 pub async fn laid_out_on<A: Access>(access: &A, server: u16) -> Result<Vec<Held>> {
-    let is_on = |inode: &Inode| inode.striping.as_ref()?.servers.0.contains(&server).then_some(());
-    let bytes = |inode: &Inode| is_on(inode).map(|()| bytes_on(inode, server).unwrap_or(0));
+    let table = chain_table(access).await?;
+    let is_on = |inode: &Inode| {
+        let List(chains) = &inode.striping.as_ref()?.servers;
+        chains.iter().any(|&chain| table.is_on(chain, server)).then_some(())
+    };
+    let bytes = |inode: &Inode| is_on(inode).map(|()| bytes_at(inode, server, &table).unwrap_or(0));
     held_where(access, bytes).await
 }
 
@@ -41,6 +47,7 @@ pub async fn laid_out_on<A: Access>(access: &A, server: u16) -> Result<Vec<Held>
 /// of their numbers.
 pub async fn lost_on<A: Access>(access: &A, server: u16) -> Result<Vec<Held>> {
     let (mut lost, mut after) = (Vec::new(), 0);
+    let table = chain_table(access).await?;
     loop {
         let list = DataOp::Objects { after, count: PAGE_ROWS };
         let DataReply::Objects { objects } = access.data(server, list).await? else {
@@ -52,13 +59,14 @@ pub async fn lost_on<A: Access>(access: &A, server: u16) -> Result<Vec<Held>> {
         lost.extend(inodes(access, ids.collect()).await?);
     }
     lost.sort_unstable_by_key(|inode| inode.id);
-    named(access, lost.into_iter().map(|inode| held_of(inode, server)).collect()).await
+    named(access, lost.into_iter().map(|inode| held_of(inode, server, &table)).collect()).await
 }
 
 /// The loss of what files had on an I/O server is accepted: it reads as zeros from now on, as a hole. Those of them of which
 /// nothing is lost there are left out of the answer.
 pub async fn forgive<A: Access>(access: &A, server: u16, ids: Vec<Id>) -> Result<Vec<Id>> {
     let mut forgiven = Vec::new();
+    let table = chain_table(access).await?;
     for ids in ids.chunks(PAGE_ROWS as usize) {
         let ids = List(ids.to_vec());
         let DataReply::Objects { objects } = access.data(server, DataOp::Look { ids }).await?
@@ -69,7 +77,7 @@ pub async fn forgive<A: Access>(access: &A, server: u16, ids: Vec<Id>) -> Result
             objects.0.iter().filter(|object| object.is_lost()).map(|object| object.id).collect();
         // First: whoever is interrupted finds them lost still, and begins anew.
         for &id in &lost {
-            take_for_hole(access, server, id).await?;
+            take_for_hole(access, (server, &table), id).await?;
         }
         access.data(server, DataOp::Forgive { ids: List(lost.clone()) }).await?;
         forgiven.extend(lost);
@@ -78,7 +86,11 @@ pub async fn forgive<A: Access>(access: &A, server: u16, ids: Vec<Id>) -> Result
 }
 
 /// Missing bytes of the file are a hole from now on, and no finding.
-async fn take_for_hole<A: Access>(access: &A, server: u16, id: Id) -> Result<()> {
+async fn take_for_hole<A: Access>(
+    access: &A,
+    (server, table): (u16, &Table),
+    id: Id,
+) -> Result<()> {
     let mut tries = 0..TRIES;
     loop {
         let Some(inode) = inodes(access, vec![id]).await?.pop() else { return Ok(()) };
@@ -86,7 +98,7 @@ async fn take_for_hole<A: Access>(access: &A, server: u16, id: Id) -> Result<()>
             return Ok(());
         }
         let (class, parent) = (Class::ShortObject as u8, server.into());
-        let wanted = bytes_on(&inode, server).unwrap_or(0);
+        let wanted = bytes_at(&inode, server, table).unwrap_or(0);
         let finding =
             Finding { class, id, parent, wanted, version: inode.version, ..Finding::default() };
         match access.change(Op::Mend { finding }).await {
@@ -106,8 +118,8 @@ async fn inodes<A: Access>(access: &A, ids: Vec<Id>) -> Result<Vec<Inode>> {
     }
 }
 
-fn held_of(inode: Inode, server: u16) -> Held {
-    Held { bytes: bytes_on(&inode, server).unwrap_or(0), inode, paths: Vec::new() }
+fn held_of(inode: Inode, server: u16, table: &Table) -> Held {
+    Held { bytes: bytes_at(&inode, server, table).unwrap_or(0), inode, paths: Vec::new() }
 }
 
 async fn held_where<A: Access>(
@@ -142,11 +154,20 @@ pub async fn laid_out<A: Access>(access: &A) -> Result<Vec<Inode>> {
     }
 }
 
-/// How many bytes of a file lie on a server; None where none do.
-pub fn bytes_on(inode: &Inode, server: u16) -> Option<u64> {
+/// How many bytes of a file lie on a chain; None where none do.
+pub fn bytes_on(inode: &Inode, chain: u16) -> Option<u64> {
+    bytes_where(inode, |at| at == chain)
+}
+
+/// How many lie on a server, whatever the chain.
+fn bytes_at(inode: &Inode, server: u16, table: &Table) -> Option<u64> {
+    bytes_where(inode, |chain| table.is_on(chain, server))
+}
+
+fn bytes_where(inode: &Inode, is_there: impl Fn(u16) -> bool) -> Option<u64> {
     let striping = inode.striping.as_ref()?;
     let map = distribution::of(striping).ok()?;
-    let slots = striping.servers.0.iter().enumerate().filter(|(_, at)| **at == server);
+    let slots = striping.servers.0.iter().enumerate().filter(|(_, at)| is_there(**at));
     let bytes = slots.map(|(slot, _)| map.physical_size(slot, inode.size)).sum();
     (bytes > 0).then_some(bytes)
 }

@@ -1,6 +1,7 @@
 //! Objects against metadata, and metadata against objects.
 
 use super::{Access, Check, Result, finding, odd};
+use crate::chain::Table;
 use crate::distribution::{self, Distribution};
 use crate::error::Error;
 use crate::objects::{DataOp, DataReply, Doomed, Object, is_left};
@@ -58,7 +59,7 @@ impl<A: Access> Check<'_, A> {
         let (files, now) = self.look(&ids).await?;
         let judged = objects.iter().zip(&files);
         let wrong = judged.filter_map(|(object, file)| {
-            let (class, wanted) = judge(server, object, file, now)?;
+            let (class, wanted) = judge((server, &self.table), object, file, now)?;
             let found = match class {
                 Class::LongObject => object.bytes,
                 _ => u64::from(object.epoch),
@@ -87,10 +88,11 @@ impl<A: Access> Check<'_, A> {
         let inode = files.into_iter().next().and_then(|file| file.inode);
         let Some(inode) = inode else { return Ok(()) };
         let known = inode.striping.as_ref().map_or(&[][..], |striping| &striping.servers.0);
-        for server in 0..self.servers.len() as u16 {
+        for server in self.asked() {
             let found = self.objects(server, &[finding.id]).await?;
             let is_moved = |object: &Object| {
-                let is_stray = !known.contains(&server) && object.epoch > inode.epoch;
+                let is_known = known.iter().any(|&chain| self.table.is_on(chain, server));
+                let is_stray = !is_known && object.epoch > inode.epoch;
                 is_left(object.epoch) || is_stray
             };
             if found.iter().any(is_moved) {
@@ -151,9 +153,9 @@ impl<A: Access> Check<'_, A> {
         for inode in &files {
             let Some(striping) = &inode.striping else { continue };
             let Ok(map) = distribution::of(striping) else { continue };
-            for (slot, &server) in striping.servers.0.iter().enumerate() {
+            for (slot, &chain) in striping.servers.0.iter().enumerate() {
                 let bytes = map.physical_size(slot, inode.size);
-                if bytes > 0 && usize::from(server) < self.servers.len() {
+                for server in self.table.servers(chain).filter(|_| bytes > 0) {
                     wanted.entry(server).or_default().push((inode.id, bytes, inode.version));
                 }
             }
@@ -194,7 +196,12 @@ fn is_quiet(file: &Looked, now: Nanos) -> bool {
 
 /// What is wrong with an object, and the number that would be right. What was looked at first was the
 /// object.
-fn judge(server: u16, object: &Object, file: &Looked, now: Nanos) -> Option<(Class, u64)> {
+fn judge(
+    (server, table): (u16, &Table),
+    object: &Object,
+    file: &Looked,
+    now: Nanos,
+) -> Option<(Class, u64)> {
     let is_reclaimed = file.reclaim.is_some_and(|epoch| object.epoch <= epoch);
     if is_reclaimed {
         return None;
@@ -203,7 +210,8 @@ fn judge(server: u16, object: &Object, file: &Looked, now: Nanos) -> Option<(Cla
         return (!is_left(object.epoch)).then_some((Class::OrphanObject, 0));
     };
     let striping = inode.striping.as_ref()?;
-    let Some(slot) = striping.servers.0.iter().position(|&at| at == server) else {
+    let mut slots = striping.servers.0.iter();
+    let Some(slot) = slots.position(|&chain| table.is_on(chain, server)) else {
         // What a file that has moved leaves, so that nobody reads zeros there who has not heard of it.
         return (!is_left(object.epoch)).then_some((Class::StrayObject, u64::from(inode.epoch)));
     };

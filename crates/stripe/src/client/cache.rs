@@ -19,13 +19,14 @@ mod scope;
 use crate::distribution::INLINE_BYTES_DEFAULT;
 use crate::meta::lease::LEASE_TIME;
 use crate::meta::{NAME_BYTES_MAX, access, is_dots, may};
-use crate::ops::{Answer, Caller, Content, DirEntry, Id, Inode, Lease, Op, Reply};
+use crate::ops::{Answer, Caller, Content, DirEntry, Id, Inode, Lease, Op, Reply, TABLE};
 use covey_ninep::tree::Errno;
 use covey_wire::{Bytes, List, Name, Payload};
 pub use known::AHEAD_MAX;
 use known::{Found, Known, Names};
 use scope::Scope;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -43,6 +44,8 @@ pub enum Caching {
 pub struct Cache {
     caching: Caching,
     state: Mutex<State>,
+    /// How often the lease on the table of chains was taken back.
+    table_revocations: AtomicU64,
 }
 
 struct State {
@@ -87,7 +90,7 @@ impl Cache {
             turned_at: None,
             content_bytes: 0,
         };
-        Cache { caching, state: Mutex::new(state) }
+        Cache { caching, state: Mutex::new(state), table_revocations: AtomicU64::default() }
     }
 
     /// Whether anything is ever remembered.
@@ -240,6 +243,9 @@ impl Cache {
     pub fn revoke(&self, number: u64, leases: &[Lease]) {
         let mut state = self.lock();
         state.revoked = state.revoked.max(number);
+        if leases.iter().any(|lease| lease.id == TABLE) {
+            self.table_revocations.fetch_add(1, Ordering::AcqRel);
+        }
         for lease in leases {
             if lease.place {
                 state.known(lease.id).into_iter().for_each(Known::forget_place)
@@ -247,6 +253,11 @@ impl Cache {
                 state.known(lease.id).into_iter().for_each(Known::forget)
             }
         }
+    }
+
+    /// How often the lease on the table of chains was taken back: what was asked for before the last time is old.
+    pub fn table_revocations(&self) -> u64 {
+        self.table_revocations.load(Ordering::Acquire)
     }
 
     /// Nothing is known any more. No answer may be on its way.

@@ -1,6 +1,7 @@
 //! I/O servers: how a connection to one begins, and what is asked of it as a whole.
 
 use super::{BoxFuture, Error, Link, Net, Options, Result, Start};
+use crate::chain::Served;
 use crate::objects::{DataOp, DataReply};
 use covey_ninep::client::{CallError, Conn};
 use covey_ninep::message::Message;
@@ -15,14 +16,22 @@ pub fn data_link(net: Arc<dyn Net>, server: &str, options: Options, client: u64)
     let greet = move |conn: Conn| -> BoxFuture<tree::Result<Start>> {
         let clock = clock.clone();
         Box::pin(async move {
-            let body = Payload::from(DataOp::Start { client }.encode());
-            let Message::Rcall { body } = conn.call(Message::Tcall { fid: 0, body }).await? else {
+            let greeting =
+                |op: DataOp| conn.call(Message::Tcall { fid: 0, body: Payload::from(op.encode()) });
+            let (answer, says_chains) = match greeting(DataOp::Greet { client }).await {
+                // A server of a version that knows no chains.
+                Err(CallError::Errno(error)) if error.code == Errno::EINVAL => {
+                    (greeting(DataOp::Start { client }).await?, false)
+                }
+                answer => (answer?, true),
+            };
+            let Message::Rcall { body } = answer else {
                 return Err(Errno::because(Errno::EPROTO, "an odd answer to Tcall"));
             };
             match DataReply::decode(body.into_bytes()) {
                 Ok(DataReply::Start { machine, age }) => {
                     let at = clock.now().checked_sub(Duration::from_millis(age));
-                    Ok(Start { machine, at })
+                    Ok(Start { machine, at, says_chains })
                 }
                 Ok(DataReply::Error { code, reason }) => {
                     Err(Errno::because(code, reason.lossy().into_owned()))
@@ -41,16 +50,24 @@ pub fn objects_link(net: Arc<dyn Net>, server: &str, options: Options) -> Arc<Li
 
 /// One operation on a data server's root.
 pub async fn data_call(link: &Arc<Link>, op: DataOp) -> Result<DataReply> {
-    data_call_met(link, op).await.map(|(reply, _)| reply)
+    data_call_by(link, &op, None).await.map(|(reply, _)| reply)
 }
 
-/// The same, and the start of the server's machine that it was sent to.
-pub async fn data_call_met(link: &Arc<Link>, op: DataOp) -> Result<(DataReply, Option<Start>)> {
+/// The same by a chain, which is said to servers that know of chains, and the start of the server's machine that it was sent to.
+pub(super) async fn data_call_by(
+    link: &Arc<Link>,
+    op: &DataOp,
+    served: Option<Served>,
+) -> Result<(DataReply, Option<Start>)> {
     let started = link.now();
     loop {
         let (generation, conn) = link.conn(started).await?;
         let start = link.machine(generation);
-        let body = Payload::from(op.encode());
+        let body = match served.filter(|_| start.is_some_and(|start| start.says_chains)) {
+            Some(served) => DataOp::By { served, op: Payload::from(op.encode()) }.encode(),
+            None => op.encode(),
+        };
+        let body = Payload::from(body);
         match conn.call(Message::Tcall { fid: 0, body }).await {
             Ok(Message::Rcall { body }) => {
                 let reply = DataReply::decode(body.into_bytes());

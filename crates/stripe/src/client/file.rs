@@ -24,7 +24,7 @@ mod tries;
 mod view;
 
 use super::beside::Asker;
-use super::link::Link;
+use super::chain::Chain;
 use super::session::{Session, unexpected};
 use super::{BoxFuture, Error, Result, Shared};
 use crate::distribution::{self, Distribution, Map};
@@ -44,7 +44,7 @@ pub struct OpenFile {
     id: Id,
     map: Map,
     striping: Striping,
-    links: Vec<Arc<Link>>,
+    chains: Vec<Arc<Chain>>,
     /// It was set-user-ID or set-group-ID in `State::version`.
     is_privileged: AtomicBool,
     state: Mutex<State>,
@@ -101,15 +101,16 @@ impl OpenFile {
     pub fn new(
         inode: &Inode,
         striping: &Striping,
-        links: Vec<Arc<Link>>,
+        chains: Vec<Arc<Chain>>,
         starts: (u64, u64),
     ) -> Result<OpenFile> {
         let map = distribution::of(striping)?;
         let is_written = |slot| map.physical_size(slot, inode.size) > 0;
-        let slot = |(at, link): (usize, &Arc<Link>)| {
+        let slot = |(at, chain): (usize, &Arc<Chain>)| {
+            let link = chain.link();
             Slot::written_before(is_written(at), link.last_machine(), link.now())
         };
-        let slots = links.iter().enumerate().map(slot).collect();
+        let slots = chains.iter().enumerate().map(slot).collect();
         let state = State {
             size: inode.size,
             epoch: inode.epoch,
@@ -133,7 +134,7 @@ impl OpenFile {
         };
         let (is_privileged, state) = (AtomicBool::default(), Mutex::new(state));
         let striping = striping.clone();
-        Ok(OpenFile { id: inode.id, map, striping, links, is_privileged, state })
+        Ok(OpenFile { id: inode.id, map, striping, chains, is_privileged, state })
     }
 
     /// Takes in fresher attributes.
@@ -455,7 +456,7 @@ impl OpenFile {
 
     /// Most bytes of payload in one request on any of the I/O servers.
     fn payload_max(&self) -> u32 {
-        self.links.iter().map(|link| link.payload_max()).min().unwrap_or(u32::MAX)
+        self.chains.iter().map(|chain| chain.payload_max()).min().unwrap_or(u32::MAX)
     }
 
     /// The same in whole pages, for contiguous ranges.
@@ -512,7 +513,7 @@ impl OpenFile {
         if self.lock().epoch != tried {
             return Ok(());
         }
-        if self.links[0].is_over(started) {
+        if self.chains[0].link().is_over(started) {
             let what = "an I/O server has not heard of the file's truncation yet";
             return Err(Error::because(Errno::EIO, what));
         }

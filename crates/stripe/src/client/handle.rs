@@ -83,8 +83,8 @@ impl Shared {
                 return Ok(open);
             }
         }
-        let links = self.data.all_of(striping)?;
-        let open = Arc::new(OpenFile::new(inode, striping, links, starts)?);
+        let chains = self.data.all_of(striping)?;
+        let open = Arc::new(OpenFile::new(inode, striping, chains, starts)?);
         files.insert(inode.id, Arc::downgrade(&open));
         Ok(open)
     }

@@ -31,6 +31,8 @@ pub struct Start {
     pub machine: u64,
     /// When it was, or later; None for what was long before.
     pub at: Option<Instant>,
+    /// The server takes the chains by which objects are reached.
+    pub says_chains: bool,
 }
 
 /// One server, reconnected to for as long as the link is held.

@@ -1,7 +1,7 @@
 //! Files that move to other I/O servers: see `crate::meta::moves` for what makes it safe.
 
 use super::file::OpenFile;
-use super::{Error, Fs, Result, Seek, Shared, data_call, node};
+use super::{Error, Fs, Result, Seek, Shared, node};
 use crate::distribution::{self, Distribution, INLINE, Map};
 use crate::objects::{DataOp, DataReply, Staging};
 use crate::ops::{Caller, Id, Inode, Op, Striping};
@@ -147,20 +147,20 @@ impl Job<'_> {
 
     fn slots(&self, size: u64) -> impl Iterator<Item = (u16, u64)> {
         let servers = self.new.servers.0.iter().enumerate();
-        let all = servers.map(move |(slot, &server)| (server, self.map.physical_size(slot, size)));
+        let all = servers.map(move |(slot, &chain)| (chain, self.map.physical_size(slot, size)));
         all.filter(|(_, bytes)| *bytes > 0)
     }
 
     async fn begin(&self, size: u64) -> Result<()> {
-        for (server, _) in self.slots(size) {
-            self.stage(server, Staging::Begin, 0, Payload::from(Vec::new())).await?;
+        for (chain, _) in self.slots(size) {
+            self.stage(chain, Staging::Begin, 0, Payload::from(Vec::new())).await?;
         }
         Ok(())
     }
 
     async fn end(&self, size: u64) -> Result<()> {
-        for (server, bytes) in self.slots(size) {
-            self.stage(server, Staging::End, bytes, Payload::from(Vec::new())).await?;
+        for (chain, bytes) in self.slots(size) {
+            self.stage(chain, Staging::End, bytes, Payload::from(Vec::new())).await?;
         }
         Ok(())
     }
@@ -195,20 +195,20 @@ impl Job<'_> {
             return Ok(None);
         }
         let stages = self.runs(from, end).into_iter().map(|run| {
-            let server = self.new.servers.0[run.slot];
-            self.stage_run(server, run.physical, data.select(&run.ranges).into_bytes())
+            let chain = self.new.servers.0[run.slot];
+            self.stage_run(chain, run.physical, data.select(&run.ranges).into_bytes())
         });
         try_join_all(stages).await?;
         Ok(Some(end - from))
     }
 
     /// In as many messages as it takes.
-    async fn stage_run(&self, server: u16, mut at: u64, mut data: Bytes) -> Result<()> {
+    async fn stage_run(&self, chain: u16, mut at: u64, mut data: Bytes) -> Result<()> {
         while !data.is_empty() {
-            let most = self.fs.shared.data.get(server)?.payload_max() as usize;
+            let most = self.fs.shared.data.chain(chain)?.payload_max() as usize;
             let piece = data.split_to(data.len().min(most.saturating_sub(STAGE_BYTES).max(1)));
             let bytes = piece.len() as u64;
-            self.stage(server, Staging::Go, at, piece.into()).await?;
+            self.stage(chain, Staging::Go, at, piece.into()).await?;
             at += bytes;
         }
         Ok(())
@@ -242,26 +242,28 @@ impl Job<'_> {
     /// What is missing reads as zeros: that would make a loss that `covey fsck` finds one that nobody does.
     async fn must_be_whole(&self, inode: &Inode, old: &Striping) -> Result<()> {
         let map = distribution::of(old)?;
-        for (slot, &server) in old.servers.0.iter().enumerate() {
+        for (slot, &chain) in old.servers.0.iter().enumerate() {
             let wanted = map.physical_size(slot, inode.size);
-            let link = self.fs.shared.data.get(server)?;
+            let chain = self.fs.shared.data.chain(chain)?;
             let op = DataOp::Look { ids: List(vec![self.id]) };
-            let has = match data_call(&link, op).await? {
+            let has = match self.fs.shared.on_chain(&chain, op).await?.0 {
                 DataReply::Objects { objects } => objects.0.first().map_or(0, |one| one.bytes),
                 _ => return Err(Error::because(Errno::EPROTO, "an odd answer to Look")),
             };
             if has < wanted {
-                let text = format!("{} has {has} of {wanted} bytes of it", link.server());
+                let server = chain.link();
+                let text = format!("{} has {has} of {wanted} bytes of it", server.server());
                 return Err(Error::because(Errno::EIO, text));
             }
         }
         Ok(())
     }
 
-    async fn stage(&self, server: u16, how: Staging, offset: u64, data: Payload) -> Result<()> {
+    async fn stage(&self, chain: u16, how: Staging, offset: u64, data: Payload) -> Result<()> {
         let (id, epoch, how) = (self.id, self.epoch, how as u8);
-        let link = self.fs.shared.data.get(server)?;
-        data_call(&link, DataOp::Stage { id, epoch, how, offset, data }).await.map(drop)
+        let chain = self.fs.shared.data.chain(chain)?;
+        let op = DataOp::Stage { id, epoch, how, offset, data };
+        self.fs.shared.on_chain(&chain, op).await.map(drop)
     }
 
     /// What was staged goes, if it is certain that the file has not moved: an answer may have been lost. What stays goes
@@ -272,9 +274,9 @@ impl Job<'_> {
             Ok(inode) if inode.epoch < epoch => {}
             _ => return,
         }
-        for &server in &self.new.servers.0 {
-            if let Ok(link) = self.fs.shared.data.get(server) {
-                let _ = data_call(&link, DataOp::Unstage { id, epoch }).await;
+        for &chain in &self.new.servers.0 {
+            if let Ok(chain) = self.fs.shared.data.chain(chain) {
+                let _ = self.fs.shared.on_chain(&chain, DataOp::Unstage { id, epoch }).await;
             }
         }
     }

@@ -76,7 +76,9 @@ impl Fs {
     async fn layout_text(&self, id: Id) -> Result<String> {
         let inode = self.stat(id).await?.inode;
         match &inode.striping {
-            Some(striping) => Ok(wish::text_of_file(striping)),
+            Some(striping) => {
+                Ok(wish::text_of_file(striping, |chain| self.shared.data.server_of(chain)))
+            }
             None => Ok(wish::text(&self.layout_of(inode).await?)),
         }
     }

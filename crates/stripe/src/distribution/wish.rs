@@ -172,9 +172,10 @@ pub fn text(hint: &StripingHint) -> String {
     text
 }
 
-/// The layout of a file, and on which of the cluster's servers its slots are, counted from 0.
-pub fn text_of_file(striping: &Striping) -> String {
-    let servers: Vec<String> = striping.servers.0.iter().map(u16::to_string).collect();
+/// The layout of a file, and on which of the cluster's servers its slots are, counted from 0: `server` names that of a chain.
+pub fn text_of_file(striping: &Striping, server: impl Fn(u16) -> u16) -> String {
+    let servers = striping.servers.0.iter().map(|&chain| server(chain).to_string());
+    let servers: Vec<String> = servers.collect();
     format!("{} on={}", text(&StripingHint::of_file(striping)), servers.join(","))
 }
 

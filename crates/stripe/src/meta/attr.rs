@@ -391,7 +391,7 @@ impl<K: Kv> Store<K> {
     ) -> Result<Applied, Fault> {
         let mut stored = self.stored(id)?;
         must_own(&request.caller, &stored.inode)?;
-        create::check_hint(hint, self.servers().len())?;
+        create::check_hint(hint, self.server_count())?;
         let is_dir = stored.inode.is_dir();
         if is_dir {
             stored.inode.hint = Some(hint.clone());

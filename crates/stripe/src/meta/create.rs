@@ -56,6 +56,9 @@ impl<K: Kv> Store<K> {
         must_be_alive(&dir.inode)?;
         check(caller, &dir.inode, access::WRITE)?;
         new.check(caller)?;
+        if new.mode & mode::TYPE == mode::REGULAR {
+            self.must_be_laid_out(dir.inode.hint.as_ref())?;
+        }
         let gid = new.group(caller, &dir.inode)?;
         self.must_have_room(request, (caller.uid, gid), (1, bytes))?;
         let made = self.made(request, &new, &dir.inode, gid);

@@ -2,6 +2,7 @@
 
 use super::keys::{self, Counters, CutRow, Named, Reserved, Stored, Superblock};
 use super::session::Kept;
+use crate::chain::Chain;
 use crate::ops::{Id, Inode, Quota, Striping};
 use covey_wire::{Field, List, Name, Payload, Reader};
 
@@ -21,6 +22,8 @@ pub enum Record {
     Stores { stores: Vec<Name> },
     /// Why I/O servers get no new files, by index: see [`super::place`].
     Places { places: Vec<u8> },
+    /// A chain of I/O servers.
+    Chain { index: u16, chain: Chain },
     /// A file.
     Inode { inode: Box<Inode>, cookie_next: u64, tail: u64 },
     /// Where a name leads.
@@ -74,6 +77,7 @@ fn read(key: &[u8], value: &[u8]) -> Option<Vec<Record>> {
         keys::QUOTAS => Record::Counted { up_to: row(value)? },
         [b'q', ..] => Record::Quota { quota: row(value)? },
         keys::PLACES => Record::Places { places: row::<List<u8>>(value)?.0 },
+        _ if let Some(index) = keys::chain_of(key) => Record::Chain { index, chain: row(value)? },
         [b'i', ..] => {
             let Stored { inode, cookie_next, tail, .. } = row(value)?;
             Record::Inode { inode: Box::new(inode), cookie_next, tail }

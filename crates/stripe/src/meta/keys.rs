@@ -14,6 +14,7 @@
 //!   'e' session               Kept: a session with its stored replies
 //!   'd' id                    Payload: what of a file's content lies with its inode
 //!   'q' kind id               Quota: what a user or a group owns, and how much it may
+//!   's' "chain" index         Chain: its generation and members; none for one that an older version left
 //!   'x' id name               Payload: an extended attribute's value
 //! ```
 //!
@@ -48,6 +49,9 @@ pub(super) const SKIPS: &[u8] = b"sskips";
 pub(super) const STORES: &[u8] = b"sstores";
 /// List<u8>: why each I/O server gets no new files, by its index: bits of [`super::place`]; none while all get them.
 pub(super) const PLACES: &[u8] = b"splaces";
+
+/// What the keys of chains begin with.
+const CHAIN: &[u8] = b"schain";
 
 /// Files up to this number are counted for quotas; none while there are no limits.
 pub(super) const QUOTAS: &[u8] = b"squotas";
@@ -277,6 +281,19 @@ pub(super) fn xattr(id: Id, name: &[u8]) -> Vec<u8> {
     let mut key = numbered(b'x', id);
     key.extend_from_slice(name);
     key
+}
+
+/// Among the words of the store, which older versions pass over.
+pub(super) fn chain(index: u16) -> Vec<u8> {
+    let mut key = CHAIN.to_vec();
+    key.put_u16(index);
+    key
+}
+
+/// The index of the chain that a row is of.
+pub(super) fn chain_of(key: &[u8]) -> Option<u16> {
+    let mut rest = key.strip_prefix(CHAIN)?;
+    rest.try_get_u16().ok().filter(|_| rest.is_empty())
 }
 
 pub(super) fn session(session: u64) -> Vec<u8> {

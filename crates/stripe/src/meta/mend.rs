@@ -30,6 +30,10 @@ impl<K: Kv> Store<K> {
         self.must_still_be(class, finding)?;
         let (id, parent, name) = (finding.id, finding.parent, &finding.name);
         match class {
+            // What it should say is known.
+            Class::DamagedRow if keys::chain_of(name.as_bytes()).is_some() => {
+                self.settle_chains()?;
+            }
             Class::DamagedRow | Class::StrayPart => {
                 self.delete(name.as_bytes())?;
                 self.owner_is_gone(name.as_bytes())?;

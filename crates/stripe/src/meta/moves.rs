@@ -122,10 +122,12 @@ impl<K: Kv> Store<K> {
     }
 
     fn check_servers(&self, striping: &Striping) -> Result<(), Fault> {
-        let (servers, count) = (&striping.servers.0, self.servers().len());
+        let servers = &striping.servers.0;
         let different: BTreeSet<u16> = servers.iter().copied().collect();
-        let is_known = different.iter().all(|&server| usize::from(server) < count);
-        if !is_known || different.len() != servers.len() || distribution::of(striping).is_err() {
+        let take_files = different
+            .iter()
+            .all(|&chain| usize::from(chain) < self.chains().len() && self.takes_files(chain));
+        if !take_files || different.len() != servers.len() || distribution::of(striping).is_err() {
             return refuse(Errno::EINVAL, "no file is laid out on these I/O servers");
         }
         Ok(())

@@ -6,6 +6,7 @@
 
 use super::fault::{Fault, refuse};
 use super::{Applied, Store, done, keys};
+use crate::chain::Chain;
 use crate::distribution;
 use crate::kv::Kv;
 use crate::ops::{Id, Place, Reply, Striping, StripingHint};
@@ -20,7 +21,14 @@ pub mod place {
     pub const AWAY: u8 = 2;
     /// Its disk is nearly full.
     pub const FULL: u8 = 4;
+    /// It is being taken out of the cluster: nothing new comes there, whatever else is left.
+    pub const LEAVING: u8 = 8;
+    /// It was taken out, and does not come back: its index stays, and is never given to another.
+    pub const REMOVED: u8 = 16;
 }
+
+/// Nothing comes to lie there.
+const GONE: u8 = place::LEAVING | place::REMOVED;
 
 /// What keeps a server from being chosen, from the first choice to the last: where all are closed, those are better than
 /// one that does not answer.
@@ -34,6 +42,41 @@ impl<K: Kv> Store<K> {
         (0..self.servers().len()).map(of).collect()
     }
 
+    /// Whether an I/O server was taken out of the cluster.
+    pub fn is_removed(&self, server: u16) -> bool {
+        self.places.get(usize::from(server)).is_some_and(|place| place & place::REMOVED != 0)
+    }
+
+    /// The I/O servers that files may come to lie on.
+    pub fn server_count(&self) -> usize {
+        self.places().into_iter().filter(|place| place & GONE == 0).count()
+    }
+
+    /// Refuses a new file in a directory whose layout was set when there were more servers, if it cannot do with those left.
+    pub(super) fn must_be_laid_out(&self, hint: Option<&StripingHint>) -> Result<(), Fault> {
+        let Some(hint) = hint else { return Ok(()) };
+        let has_lost_some = self.places.iter().any(|place| place & GONE != 0);
+        if has_lost_some && distribution::check_fewer(hint, self.server_count()).is_err() {
+            return refuse(
+                Errno::EINVAL,
+                "the directory's layout names I/O servers that were removed",
+            );
+        }
+        Ok(())
+    }
+
+    /// Whether the head of a chain is in none of these places.
+    fn is_out_of(&self, chain: u16, mask: u8) -> bool {
+        let head = self.chains().get(usize::from(chain)).and_then(Chain::head);
+        let place = |server: u16| self.places.get(usize::from(server)).copied().unwrap_or(0);
+        head.map_or(place::AWAY, |head| place(head.server)) & mask == 0
+    }
+
+    /// Whether anything may come to lie on a chain.
+    pub(super) fn takes_files(&self, chain: u16) -> bool {
+        self.is_out_of(chain, GONE)
+    }
+
     pub(super) fn set_place(&mut self, server: u16, state: u8) -> Result<Applied, Fault> {
         let (at, mut places) = (usize::from(server), self.places());
         let count = places.len();
@@ -44,6 +87,7 @@ impl<K: Kv> Store<K> {
         *place = state;
         self.put_row(keys::PLACES, &List(places.clone()))?;
         self.places = places;
+        self.chains_see(server, state)?;
         Ok(done())
     }
 
@@ -72,21 +116,19 @@ impl<K: Kv> Store<K> {
         }
     }
 
-    /// The servers that a new file of this hint may lie on: the best that it can be laid out on.
+    /// The chains that a new file of this hint may lie on: the best that it can be laid out on.
     fn dealt_to(&self, hint: &StripingHint) -> Vec<u16> {
-        let all = 0..self.servers().len() as u16;
+        let all = 0..self.chains().len() as u16;
         if self.places.iter().all(|&place| place == 0) {
             return all.collect();
         }
-        let is_open = |server: u16, mask: u8| {
-            self.places.get(usize::from(server)).is_none_or(|&place| place & mask == 0)
-        };
+        let all: Vec<u16> = all.filter(|&chain| self.takes_files(chain)).collect();
         let open = |mask: u8| -> Vec<u16> {
-            all.clone().filter(|&server| is_open(server, mask)).collect()
+            all.iter().copied().filter(|&chain| self.is_out_of(chain, mask)).collect()
         };
         let fits = |servers: &Vec<u16>| {
             !servers.is_empty() && distribution::check_fewer(hint, servers.len()).is_ok()
         };
-        CHOICES.into_iter().map(open).find(fits).unwrap_or_else(|| all.clone().collect())
+        CHOICES.into_iter().map(open).find(fits).unwrap_or_else(|| all.clone())
     }
 }

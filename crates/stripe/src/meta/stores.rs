@@ -15,29 +15,82 @@ impl<K: Kv> Store<K> {
     ///
     /// EINVAL when the list does not begin with the servers that files lie on already.
     pub fn adopt_servers(&mut self, servers: &[String]) -> Result<usize, Errno> {
+        let added = self.servers_added(servers)?;
+        let (before, count) = (self.servers().len(), added.len());
+        if count > 0 {
+            let names = added.iter().map(|name| Name::from(name.as_str()));
+            self.superblock.servers.0.extend(names);
+            keys::put_row(&mut self.kv, keys::SUPER, &self.superblock)?;
+            let stores = self.stores_with_unused(before)?;
+            keys::put_row(&mut self.kv, keys::STORES, &stores)?;
+        }
+        self.settle_chains().map_err(Fault::into_errno)?;
+        Ok(count)
+    }
+
+    /// What the servers' stores are, with those from this index on never used.
+    fn stores_with_unused(&self, before: usize) -> Result<List<Name>, Errno> {
+        let mut stores: List<Name> = keys::row(&self.kv, keys::STORES)?.unwrap_or_default();
+        stores.0.resize(before, Name::EMPTY);
+        stores.0.resize(self.servers().len(), Name::from(UNUSED));
+        Ok(stores)
+    }
+
+    /// One more I/O server while the metadata server runs.
+    pub(super) fn add_server(&mut self, name: &Name) -> Result<Applied, Fault> {
+        let before = self.servers().len();
+        if before >= SERVERS_MAX || name.is_empty() || self.servers().contains(name) {
+            let what = format!("{} cannot be added", name.lossy());
+            return refuse(Errno::EINVAL, what);
+        }
+        let mut superblock = self.superblock.clone();
+        superblock.servers.0.push(name.clone());
+        self.put_row(keys::SUPER, &superblock)?;
+        self.superblock = superblock;
+        let stores = self.stores_with_unused(before).map_err(Fault::Broken)?;
+        self.put_row(keys::STORES, &stores)?;
+        self.settle_chains()?;
+        Ok(done())
+    }
+
+    /// Those that a configuration lists after the known ones, of which removed ones may be missing. EINVAL where it does not list
+    /// these in their order, or one that was removed once more.
+    pub fn servers_added<'a>(&self, servers: &'a [String]) -> Result<&'a [String], Errno> {
         let known = self.servers();
-        let is_longer = servers.len() >= known.len() && servers.len() <= SERVERS_MAX;
-        let same = |(name, known): (&String, &Name)| name.as_bytes() == known.as_bytes();
-        if !is_longer || !servers.iter().zip(known).all(same) {
-            let known: Vec<_> = known.iter().map(Name::lossy).collect();
+        let Some(added) = self.added_by(servers) else {
+            let is_left = |at: usize| !self.is_removed(at as u16);
+            let left = known.iter().enumerate().filter(|(at, _)| is_left(*at));
+            let left: Vec<_> = left.map(|(_, name)| name.lossy()).collect();
             let text = format!(
                 "files lie on the I/O servers {}, in this order, but the configuration lists {}",
-                known.join(", "),
+                left.join(", "),
                 servers.join(", ")
             );
             return Err(Errno::because(Errno::EINVAL, text));
-        }
-        let (before, added) = (known.len(), servers.len() - known.len());
-        if added > 0 {
-            let names = servers.iter().map(|name| Name::from(name.as_str())).collect();
-            self.superblock.servers = List(names);
-            keys::put_row(&mut self.kv, keys::SUPER, &self.superblock)?;
-            let mut stores: List<Name> = keys::row(&self.kv, keys::STORES)?.unwrap_or_default();
-            stores.0.resize(before, Name::EMPTY);
-            stores.0.resize(servers.len(), Name::from(UNUSED));
-            keys::put_row(&mut self.kv, keys::STORES, &stores)?;
+        };
+        let back =
+            added.iter().find(|name| known.iter().any(|known| known.as_bytes() == name.as_bytes()));
+        if let Some(name) = back {
+            let text = format!(
+                "the I/O server {name} was removed; hint: a server that is added needs a name of its own"
+            );
+            return Err(Errno::because(Errno::EINVAL, text));
         }
         Ok(added)
+    }
+
+    /// Those that a configuration lists after the known ones, of which removed ones may be missing; None where it does not
+    /// list these in their order.
+    fn added_by<'a>(&self, servers: &'a [String]) -> Option<&'a [String]> {
+        let (mut rest, known) = (servers, self.servers());
+        for (at, known) in known.iter().enumerate() {
+            match rest.split_first() {
+                Some((name, others)) if name.as_bytes() == known.as_bytes() => rest = others,
+                _ if self.is_removed(at as u16) => {}
+                _ => return None,
+            }
+        }
+        (known.len() + rest.len() <= SERVERS_MAX).then_some(rest)
     }
 
     /// The store that an I/O server is known by; None before the first meeting.
@@ -67,6 +120,7 @@ impl<K: Kv> Store<K> {
         stores.0.resize(length, Name::EMPTY);
         stores.0[at] = store.clone();
         self.put_row(keys::STORES, &stores)?;
+        self.chains_have_store(server, store)?;
         Ok(done())
     }
 
@@ -79,6 +133,7 @@ impl<K: Kv> Store<K> {
         self.machine = self.machine.wrapping_add(1);
         let losses = self.losses;
         self.put_row(keys::LOSSES, &losses)?;
+        self.skip_generations()?;
         Ok(done())
     }
 

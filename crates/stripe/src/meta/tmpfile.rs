@@ -24,6 +24,7 @@ impl<K: Kv> Store<K> {
         let dir = self.dir_to_search(parent, caller)?;
         must_be_alive(&dir.inode)?;
         check(caller, &dir.inode, access::WRITE)?;
+        self.must_be_laid_out(dir.inode.hint.as_ref())?;
         let bits = mode::REGULAR | bits & mode::PERMISSIONS;
         let new = New { mode: bits, gid, rdev: 0, target: &Name::EMPTY };
         let gid = new.group(caller, &dir.inode)?;

@@ -113,6 +113,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => (0..SERVERS).prop_map(Event::RestartData),
         2 => Just(Event::RestartMeta),
         1 => Just(Event::Checkpoint),
+        2 => (0..SERVERS).prop_map(Event::RaiseChain),
     ]
 }
 

@@ -2,6 +2,7 @@
 
 mod appends;
 mod basics;
+mod chains;
 mod inline;
 mod lab;
 mod locks;

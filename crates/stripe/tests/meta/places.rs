@@ -1,8 +1,10 @@
 //! Which I/O servers new files are dealt to.
 
 use crate::lab::*;
-use covey_stripe::distribution::{BASIC, TWOD_STRIPE, VARSTRIP};
-use covey_stripe::meta::place::{AWAY, CLOSED, FULL};
+use covey_ninep::tree::Errno;
+use covey_stripe::distribution::{self, BASIC, TWOD_STRIPE, VARSTRIP};
+use covey_stripe::meta::mode;
+use covey_stripe::meta::place::{AWAY, CLOSED, FULL, LEAVING, REMOVED};
 use covey_stripe::ops::{Id, Op, ROOT, Reply, StripingHint};
 use covey_wire::List;
 use std::collections::BTreeSet;
@@ -110,4 +112,77 @@ fn a_replay_deals_as_the_first_time_and_what_was_seen_is_known_after_a_start() {
     assert_eq!(all_of(&dealt(&mut lab, ROOT, "b")), [0, 2, 3, 4]);
     place(&mut lab, 4, FULL);
     assert_eq!(lab.store.places(), [0, CLOSED, 0, 0, FULL]);
+}
+
+#[test]
+fn a_layout_that_names_removed_servers_makes_no_file_that_nobody_can_read() {
+    let mut lab = Lab::default();
+    let four = directory(&mut lab, "four", StripingHint::simple_stripe(64 << 10, 4));
+    let params = List(vec![0, 4096, 3, 4096]);
+    let hint = StripingHint { kind: VARSTRIP, strip_bytes: 0, server_count: 0, params };
+    let var = directory(&mut lab, "var", hint);
+    lab.create(var, "before", 0o644);
+    place(&mut lab, 1, CLOSED | REMOVED);
+    assert_eq!(lab.code(0, create(var, "after", mode::REGULAR | 0o644)), Errno::EINVAL);
+    assert_eq!(lab.create(var, "dir", mode::DIRECTORY | 0o755).nlink, 2);
+    let fewer = lab.create(four, "f", 0o644).striping.unwrap();
+    assert_eq!(fewer.servers.0.len(), 3);
+    assert!(distribution::of(&fewer).is_ok());
+    let hint = StripingHint::simple_stripe(64 << 10, 0);
+    node(lab.reply(0, Op::SetStriping { id: var, hint }));
+    lab.create(var, "after", 0o644);
+}
+
+/// As a start with a configuration that lists these I/O servers: how many are new, or why it is refused.
+fn configured(lab: &mut Lab, names: &str) -> Result<usize, String> {
+    let names: Vec<String> = names.split(' ').map(Into::into).collect();
+    lab.store.adopt_servers(&names).map_err(|error| error.reason.to_string())
+}
+
+#[test]
+fn nothing_comes_to_lie_on_a_server_that_leaves_whatever_else_is_left() {
+    let mut lab = Lab::default();
+    assert_eq!(configured(&mut lab, "io0 io1 io2 io3"), Ok(0));
+    let moved = lab.file("moved");
+    place(&mut lab, 1, CLOSED | LEAVING);
+    place(&mut lab, 2, CLOSED | REMOVED);
+    for server in [0, 3] {
+        place(&mut lab, server, AWAY | CLOSED | FULL);
+    }
+    assert_eq!(all_of(&dealt(&mut lab, ROOT, "a")), [0, 3], "these are at least there");
+    let three = StripingHint::simple_stripe(64 << 10, 3);
+    let id = lab.mkdir(ROOT, "three").id;
+    assert_eq!(lab.code(0, Op::SetStriping { id, hint: three }), Errno::EINVAL, "there are 2");
+    for servers in [vec![0, 1], vec![2], vec![9]] {
+        let id = moved.id;
+        let begun = node(lab.reply(0, Op::BeginMove { id }));
+        lab.reply(0, Op::CutDone { id, epoch: begun.epoch });
+        let (epoch, version) = (begun.epoch, begun.version);
+        let to = Op::Move { id, epoch, version, servers: List(servers) };
+        assert_eq!(lab.code(0, to), Errno::EINVAL);
+    }
+    lab.crash();
+    assert!(lab.store.is_removed(2) && !lab.store.is_removed(1));
+    assert_eq!(lab.store.server_count(), 2);
+    assert!(lab.store.served_by(2).is_empty() && !lab.store.served_by(1).is_empty());
+}
+
+#[test]
+fn a_server_that_was_removed_may_be_missing_in_the_configuration_and_its_name_is_not_used_again() {
+    let mut lab = Lab::default();
+    assert_eq!(configured(&mut lab, "io0 io1 io2 io3"), Ok(0));
+    assert!(configured(&mut lab, "io0 io2 io3").is_err());
+    place(&mut lab, 1, CLOSED | REMOVED);
+    let Reply::Chains { servers, .. } = lab.reply(0, Op::Chains {}) else { panic!("Chains") };
+    let told: Vec<_> = servers.0.iter().map(|name| name.lossy().into_owned()).collect();
+    assert_eq!(told, ["io0", "", "io2", "io3"]);
+    assert_eq!(configured(&mut lab, "io0 io2 io3"), Ok(0));
+    assert_eq!(configured(&mut lab, "io0 io1 io2 io3"), Ok(0), "it may be listed still");
+    let lacking = configured(&mut lab, "io0 io3").unwrap_err();
+    assert!(lacking.contains("io0, io2, io3, in this order"), "{lacking}");
+    let again = configured(&mut lab, "io0 io2 io3 io1").unwrap_err();
+    assert!(again.contains("io1 was removed"), "{again}");
+    assert_eq!(configured(&mut lab, "io0 io2 io3 io4"), Ok(1));
+    assert_eq!(configured(&mut lab, "io0 io1 io2 io3 io4"), Ok(0));
+    assert_eq!(all_of(&dealt(&mut lab, ROOT, "a")), [0, 2, 3, 4], "its index is nobody's");
 }

@@ -387,6 +387,17 @@ const REFUSALS: &[Row] = &[
         lab.caller = user(ALICE, &[ALICE]);
         attribute(lab, ROOT, "user.x", 1, 0)
     }),
+    ("no chain has index {index}: there are {count}", Errno::EINVAL, |lab| {
+        lab.reply(0, Op::RaiseChain { chain: 4 })
+    }),
+    ("the directory's layout names I/O servers that were removed", Errno::EINVAL, |lab| {
+        let (kind, params) = (covey_stripe::distribution::VARSTRIP, List(vec![0, 4096, 3, 4096]));
+        let hint = StripingHint { kind, strip_bytes: 0, server_count: 0, params };
+        lab.reply(0, Op::SetStriping { id: ROOT, hint });
+        lab.reply(0, Op::Place { server: 2, state: covey_stripe::meta::place::REMOVED });
+        make(lab, "f")
+    }),
+    ("{} cannot be added", Errno::EINVAL, |lab| lab.reply(0, Op::AddServer { name: "io0".into() })),
     ("no I/O server has index {server}: there are {count}", Errno::EINVAL, |lab| {
         lab.reply(0, Op::KnowStore { server: 4, store: "another".into() })
     }),

@@ -89,10 +89,13 @@ async fn one(
     page: &mut Page,
 ) -> Result<()> {
     let inode = session.find("look at", path, Follow::Last).await?;
-    let names: Vec<&str> = config.data().map(|node| node.name.as_str()).collect();
     let file = (inode.id, inode.size);
     match (&inode.striping, inode.mode & kind::MASK) {
-        (Some(striping), _) => page.add_file(describe(path, file, striping, &names, args.ranges)?),
+        (Some(striping), _) => {
+            let cannot = || format!("show the layout of {}", shown(path));
+            let servers = session.fs.servers_of(striping).await.cannot(cannot)?;
+            page.add_file(describe(path, file, striping, &servers, args.ranges)?)
+        }
         (None, kind::DIR) => {
             let hint = hint_of(session, &inode, config).await?;
             let count = server_count(&hint, config);
@@ -122,7 +125,12 @@ fn on_mount(
     let path = path.as_encoded_bytes();
     match layout {
         Layout::File(striping) => {
-            page.add_file(describe(path, file, &striping, &names, args.ranges)?)
+            let name = |&at: &u16| {
+                let known = names.get(usize::from(at)).map(|name| name.to_string());
+                known.unwrap_or_else(|| format!("server {at}"))
+            };
+            let servers: Vec<String> = striping.servers.0.iter().map(name).collect();
+            page.add_file(describe(path, file, &striping, &servers, args.ranges)?)
         }
         Layout::Directory(hint) => {
             let said = Some(usize::from(hint.server_count)).filter(|count| *count > 0);
@@ -215,7 +223,7 @@ fn describe(
     path: &[u8],
     (id, size): (u64, u64),
     striping: &Striping,
-    names: &[&str],
+    servers: &[String],
     ranges_max: usize,
 ) -> Result<Shown> {
     let map =
@@ -224,8 +232,7 @@ fn describe(
         if slot == INLINE {
             return METADATA.to_string();
         }
-        let index = striping.servers.0.get(slot).copied().unwrap_or(u16::MAX);
-        names.get(usize::from(index)).map_or(format!("server {index}"), |name| name.to_string())
+        servers.get(slot).cloned().unwrap_or_else(|| "?".to_string())
     };
     let mut ranges = Vec::new();
     let mut offset = 0;
@@ -310,9 +317,10 @@ mod tests {
     }
 
     #[test]
-    fn ranges_name_servers_by_the_order_of_the_configuration() {
+    fn ranges_name_the_servers_of_their_slots() {
         let striping = of_strips(4096, List(vec![2, 0]));
-        let shown = describe(b"/f", (7, 10_000), &striping, &["io0", "io1", "io2"], 10).unwrap();
+        let shown =
+            describe(b"/f", (7, 10_000), &striping, &["io2", "io0"].map(String::from), 10).unwrap();
         let ranges: Vec<_> = shown
             .ranges
             .iter()
@@ -329,7 +337,8 @@ mod tests {
     #[test]
     fn a_long_list_is_cut_and_says_so() {
         let striping = of_strips(4096, List(vec![0, 1]));
-        let shown = describe(b"/f", (7, 1 << 30), &striping, &["io0", "io1"], 3).unwrap();
+        let shown =
+            describe(b"/f", (7, 1 << 30), &striping, &["io0", "io1"].map(String::from), 3).unwrap();
         assert_eq!((shown.ranges.len(), shown.ranges_cut), (3, true));
     }
 }

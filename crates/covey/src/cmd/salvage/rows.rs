@@ -3,12 +3,13 @@
 use anyhow::{Context, Result, bail};
 use covey_serve::data::copy;
 use covey_serve::meta::copies::MAGIC;
+use covey_stripe::chain::State;
 use covey_stripe::meta::{Record, records};
 use covey_stripe::ops::check::Row;
 use covey_stripe::ops::{Id, ROOT, Striping, StripingHint};
 use covey_wire::{Bytes, Field, List, Reader};
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -26,7 +27,7 @@ pub struct File {
     pub sparse: bool,
     /// The epoch of its objects.
     pub epoch: u32,
-    /// Where its bytes are.
+    /// Where its bytes are: its slots name servers, not chains.
     pub striping: Option<Striping>,
     /// A symbolic link's target.
     pub target: Vec<u8>,
@@ -43,6 +44,8 @@ pub struct Rows {
     names: HashMap<Id, Vec<(Vec<u8>, Id)>>,
     contents: HashMap<Id, Vec<u8>>,
     hint: Option<StripingHint>,
+    /// The servers that chains lead to, where the metadata is of a version that has them.
+    chains: BTreeMap<u16, u16>,
 }
 
 impl Rows {
@@ -86,12 +89,16 @@ impl Rows {
         rows.checked()
     }
 
-    fn checked(self) -> Result<Rows> {
+    /// Rows come in any order: only now it is known where chains lead.
+    fn checked(mut self) -> Result<Rows> {
         if self.servers.is_empty() {
             bail!("{} names no I/O servers", self.source)
-        } else {
-            Ok(self)
         }
+        for striping in self.files.values_mut().filter_map(|file| file.striping.as_mut()) {
+            let List(chains) = &mut striping.servers;
+            chains.iter_mut().for_each(|chain| *chain = server_of(&self.chains, *chain));
+        }
+        Ok(self)
     }
 
     fn take(&mut self, record: Record) {
@@ -113,6 +120,9 @@ impl Rows {
                 self.names.entry(parent).or_default().push((name.as_bytes().to_vec(), id));
             }
             Record::Content { id, bytes } => drop(self.contents.insert(id, bytes)),
+            Record::Chain { index, chain } => {
+                self.chains.extend(chain.head().map(|head| (index, head.server)));
+            }
             _ => {}
         }
     }
@@ -162,6 +172,16 @@ impl Rows {
             "content" => {
                 drop(self.contents.insert(number("id")?, unhex(value["bytes_hex"].as_str()?)?))
             }
+            "chain" => {
+                let members = value["members"].as_array()?;
+                let is_whole = |member: &&Value| {
+                    let state = member["state"].as_str();
+                    [State::Serving, State::Last].iter().any(|whole| state == Some(whole.word()))
+                };
+                if let Some(head) = members.iter().find(is_whole) {
+                    self.chains.insert(number("chain")? as u16, head["server"].as_u64()? as u16);
+                }
+            }
             _ => {}
         }
         Some(())
@@ -189,13 +209,20 @@ impl Rows {
 
     /// The layout that a file of the root directory gets.
     pub fn striping_guessed(&self, id: Id) -> Option<Striping> {
-        let (hint, all) = (self.hint.as_ref()?, self.servers.len() as u64);
+        let all = self.servers.len().max(self.chains.len()) as u64;
+        let hint = self.hint.as_ref()?;
         let count =
             if hint.server_count == 0 { all } else { all.min(u64::from(hint.server_count)) };
-        let servers = (0..count).map(|index| ((id % all + index) % all) as u16).collect();
+        let chain = |index: u64| ((id % all + index) % all) as u16;
+        let servers = (0..count).map(|index| server_of(&self.chains, chain(index))).collect();
         let (kind, strip_bytes, params) = (hint.kind, hint.strip_bytes, hint.params.clone());
         Some(Striping { kind, strip_bytes, params, servers: List(servers) })
     }
+}
+
+/// A chain without a row is the server of its own index.
+fn server_of(chains: &BTreeMap<u16, u16>, chain: u16) -> u16 {
+    chains.get(&chain).copied().unwrap_or(chain)
 }
 
 fn numbers(value: &Value) -> List<u32> {
@@ -220,4 +247,32 @@ fn text(value: &Value, field: &str) -> Option<Vec<u8>> {
 fn unhex(text: &str) -> Option<Vec<u8>> {
     let digit = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
     (0..text.len()).step_by(2).map(digit).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dump_leads_from_chains_to_servers_whatever_the_order_of_its_rows() {
+        let scratch = tempfile::NamedTempFile::new().unwrap();
+        let lines = [
+            r#"{"type":"inode","id":7,"mode":33188,"mtime":1,"size":9,"sparse":false,"epoch":0,
+                "layout":{"kind":1,"strip_bytes":4096,"params":[],"servers":[1,0,2]}}"#,
+            r#"{"type":"inode","id":1,"mode":16877,"mtime":1,"size":0,"sparse":false,"epoch":0,
+                "hint":{"kind":1,"strip_bytes":4096,"server_count":0,"params":[]}}"#,
+            r#"{"type":"chain","chain":0,"generation":1,
+                "members":[{"server":1,"store":"a","state":"stale"},
+                           {"server":2,"store":"b","state":"last"}]}"#,
+            r#"{"type":"chain","chain":1,"generation":3,
+                "members":[{"server":0,"store":"c","state":"serving"}]}"#,
+            r#"{"type":"superblock","servers":["io1","io2","io3"]}"#,
+        ];
+        let lines: Vec<String> = lines.iter().map(|line| line.replace('\n', "")).collect();
+        std::fs::write(scratch.path(), lines.join("\n")).unwrap();
+        let rows = Rows::of_dump(scratch.path()).unwrap();
+        let servers = rows.file(7).unwrap().striping.clone().unwrap().servers;
+        assert_eq!(servers.0, [0, 2, 2], "a chain without a row is its server");
+        assert_eq!(rows.striping_guessed(7).unwrap().servers.0, [0, 2, 2], "from chain 1 on");
+    }
 }

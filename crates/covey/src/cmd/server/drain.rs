@@ -6,7 +6,7 @@ use super::{Door, index, places, set_door};
 use crate::cmd::{Context, path::text};
 use crate::error::{Cannot, Error, Result};
 use crate::output::counted;
-use covey_stripe::check::{Held, laid_out_on, paths_in_words};
+use covey_stripe::check::{Held, chain_table, laid_out_on, paths_in_words};
 use covey_stripe::client::Fs;
 use covey_stripe::ops::{Id, Striping};
 use serde_json::json;
@@ -24,6 +24,7 @@ pub async fn drain(fs: &Fs, node: &str, rate: Rate, context: &Context) -> Result
         return Err(Error::work(what).hint(hint));
     }
     let mut left = laid_out_on(fs, server).await.cannot(cannot)?;
+    let table = chain_table(fs).await.cannot(cannot)?;
     let bar = context
         .output
         .progress(Some(left.iter().fold(0, |sum, one| one.inode.size.saturating_add(sum))));
@@ -45,7 +46,9 @@ pub async fn drain(fs: &Fs, node: &str, rate: Rate, context: &Context) -> Result
         done.errors.clear();
         let leaving = |one: &Held| Leaving { id: one.inode.id, name: paths_in_words(&one.paths) };
         let files = left.iter().map(leaving).collect();
-        let choose = |id, striping: &Striping| elsewhere(striping, server, &open, id);
+        let open = table.led_by(&open);
+        let is_drained = |chain: u16| table.is_on(chain, server);
+        let choose = |id, striping: &Striping| elsewhere(striping, is_drained, &open, id);
         done.move_all(fs, files, choose, &bar).await;
         left = laid_out_on(fs, server).await.cannot(cannot)?;
     }
@@ -54,17 +57,26 @@ pub async fn drain(fs: &Fs, node: &str, rate: Rate, context: &Context) -> Result
     tell(node, &done, &left, context)
 }
 
-/// The servers of a striping without the one that is drained: another takes its place, or there is one less.
-fn elsewhere(striping: &Striping, drained: u16, open: &[u16], id: Id) -> Option<Vec<u16>> {
-    let servers = &striping.servers.0;
-    if !servers.contains(&drained) {
+/// The chains of a striping without those that are drained: others take their places, or there are fewer.
+fn elsewhere(
+    striping: &Striping,
+    is_drained: impl Fn(u16) -> bool,
+    open: &[u16],
+    id: Id,
+) -> Option<Vec<u16>> {
+    let chains = &striping.servers.0;
+    if !chains.iter().any(|&chain| is_drained(chain)) {
         return None;
     }
-    let others: Vec<u16> = open.iter().copied().filter(|at| !servers.contains(at)).collect();
-    let other = others.get((id % others.len().max(1) as u64) as usize).copied();
-    let new: Vec<u16> = servers
+    let is_other = |chain: &u16| !chains.contains(chain) && !is_drained(*chain);
+    let mut others: Vec<u16> = open.iter().copied().filter(is_other).collect();
+    let mut other = || {
+        let at = (id % others.len().max(1) as u64) as usize;
+        (at < others.len()).then(|| others.remove(at))
+    };
+    let new: Vec<u16> = chains
         .iter()
-        .filter_map(|&server| if server == drained { other } else { Some(server) })
+        .filter_map(|&chain| if is_drained(chain) { other() } else { Some(chain) })
         .collect();
     (!new.is_empty()).then_some(new)
 }
@@ -106,11 +118,16 @@ mod tests {
             params: List(Vec::new()),
             servers: List(servers.to_vec()),
         };
-        let to = |servers: &[u16], open: &[u16]| elsewhere(&striping(servers), 1, open, 7);
+        let to = |servers: &[u16], open: &[u16]| {
+            elsewhere(&striping(servers), |chain| chain == 1, open, 7)
+        };
         assert_eq!(to(&[0, 1], &[0, 2]), Some(vec![0, 2]));
         assert_eq!(to(&[0, 1, 2], &[0, 2]), Some(vec![0, 2]));
         assert_eq!(to(&[0, 2], &[0, 2, 3]), None, "nothing lies there");
         assert_eq!(to(&[1], &[]), None, "there is no other");
         assert_eq!(to(&[1], &[4, 5, 6]), Some(vec![5]), "7 of 3");
+        let both = elsewhere(&striping(&[0, 1]), |chain| chain < 2, &[0, 1, 4, 5, 6], 7);
+        assert_eq!(both, Some(vec![5, 6]), "each chain of the server gets a place of its own");
+        assert_eq!(elsewhere(&striping(&[0, 1]), |chain| chain < 2, &[4], 7), Some(vec![4]));
     }
 }

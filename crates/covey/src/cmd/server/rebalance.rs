@@ -7,7 +7,8 @@ use crate::cmd::Context;
 use crate::config::size;
 use crate::error::{Cannot, Error, Result};
 use crate::output::{counted, knows_total};
-use covey_stripe::check::{bytes_on, laid_out};
+use covey_stripe::chain::Table;
+use covey_stripe::check::{bytes_on, chain_table, laid_out};
 use covey_stripe::client::Fs;
 use covey_stripe::ops::{Id, Inode, Striping};
 use serde_json::json;
@@ -50,10 +51,11 @@ struct Laid {
 }
 
 impl Laid {
-    fn of(inode: &Inode) -> Option<Laid> {
-        let servers = &inode.striping.as_ref()?.servers.0;
-        let parts = servers.iter().map(|&at| (at, bytes_on(inode, at).unwrap_or(0))).collect();
-        Some(Laid { id: inode.id, parts })
+    fn of(inode: &Inode, table: &Table) -> Option<Laid> {
+        let chains = &inode.striping.as_ref()?.servers.0;
+        let bytes = |&chain: &u16| (table.head(chain), bytes_on(inode, chain).unwrap_or(0));
+        let parts = chains.iter().map(bytes).filter_map(|(head, bytes)| Some((head?, bytes)));
+        Some(Laid { id: inode.id, parts: parts.collect() })
     }
 
     /// None where it does not lie there.
@@ -84,6 +86,7 @@ pub async fn rebalance(fs: &Fs, rate: Rate, context: &Context) -> Result<()> {
     let reporter = Reporter::begin(context.config()?, "rebalance".into(), &bar);
     let mut done = Done::begin(rate);
     let (mut before, mut unknown) = (None, 0);
+    let table = chain_table(fs).await.cannot(cannot)?;
     let (places, loads) = loop {
         let places = places(fs).await?;
         let open = open_servers(&places);
@@ -103,7 +106,7 @@ pub async fn rebalance(fs: &Fs, rate: Rate, context: &Context) -> Result<()> {
         let files = laid_out(fs).await.cannot(cannot)?;
         // What a file with holes really takes is not known.
         let files = files.iter().filter(|inode| !inode.sparse);
-        let files: Vec<Laid> = files.filter_map(Laid::of).collect();
+        let files: Vec<Laid> = files.filter_map(|inode| Laid::of(inode, &table)).collect();
         let loads = loads(&files, &open, &places);
         let pass = before.get_or_insert_with(|| (loads.clone(), 0));
         pass.1 += 1;
@@ -119,7 +122,7 @@ pub async fn rebalance(fs: &Fs, rate: Rate, context: &Context) -> Result<()> {
         bar.set_length(total);
         knows_total(&bar);
         let leaving = steps.keys().map(|&id| Leaving { id, name: format!("file {id}") }).collect();
-        let choose = |id, striping: &Striping| replaced(striping, *steps.get(&id)?);
+        let choose = |id, striping: &Striping| replaced(striping, *steps.get(&id)?, &table);
         done.move_all(fs, leaving, choose, &bar).await;
     };
     drop(reporter);
@@ -165,12 +168,15 @@ fn plan(mut files: Vec<Laid>, mut loads: Vec<Load>) -> HashMap<Id, Step> {
     steps
 }
 
-/// The servers of a striping after a step, unless it has changed since.
-fn replaced(striping: &Striping, Step { from, to }: Step) -> Option<Vec<u16>> {
-    let servers = &striping.servers.0;
-    let fits = servers.contains(&from) && !servers.contains(&to);
-    let new = servers.iter().map(|&at| if at == from { to } else { at });
-    fits.then(|| new.collect())
+/// The chains of a striping after a step between servers, unless it has changed since.
+fn replaced(striping: &Striping, Step { from, to }: Step, table: &Table) -> Option<Vec<u16>> {
+    let mut chains = striping.servers.0.clone();
+    if chains.iter().any(|&chain| table.head(chain) == Some(to)) {
+        return None;
+    }
+    let old = chains.iter_mut().find(|chain| table.head(**chain) == Some(from))?;
+    *old = table.led_by(&[to]).first().copied()?;
+    Some(chains)
 }
 
 fn tell(
@@ -272,7 +278,7 @@ mod tests {
     fn a_file_that_was_laid_out_anew_meanwhile_is_left_as_it_is() {
         let (kind, strip_bytes, params) = (1, 4096, List(Vec::new()));
         let striping = Striping { kind, strip_bytes, params, servers: List(vec![2, 0]) };
-        let step = |from, to| replaced(&striping, Step { from, to });
+        let step = |from, to| replaced(&striping, Step { from, to }, &Table::of_servers(4));
         assert_eq!(step(2, 1), Some(vec![1, 0]));
         assert_eq!((step(3, 1), step(2, 0)), (None, None));
     }

@@ -1,6 +1,7 @@
 //! Requests on the objects: fids, deadlines, and another try on a new connection.
 
 use super::OpenFile;
+use crate::chain::Served;
 use crate::client::{Error, Link, Result, Shared, Start, UnsyncedSlot, data_call};
 use crate::objects::{self, DataOp, DataReply, LOST_WITH_DISK, Object};
 use crate::ops::Id;
@@ -30,10 +31,11 @@ pub(super) struct Slot {
     is_lost: bool,
 }
 
-/// A fid of one connection, good for one epoch; dropping it clunks it.
+/// A fid of one connection, good for one epoch and one generation of the chain; dropping it clunks it.
 pub(super) struct ObjectFid {
     generation: u64,
     epoch: u32,
+    chain: Option<Served>,
     fid: Fid,
 }
 
@@ -57,7 +59,9 @@ impl OpenFile {
         let held = &mut state.slots[slot];
         if std::mem::take(&mut held.is_lost) {
             // Told once, as by Linux: the next fsync speaks of what is written from now on.
-            return Err(Error::Unsynced { server: Some(self.links[slot].server().to_owned()) });
+            return Err(Error::Unsynced {
+                server: Some(self.chains[slot].link().server().to_owned()),
+            });
         }
         held.synced = written.max(held.synced);
         Ok(())
@@ -81,11 +85,19 @@ impl OpenFile {
         epoch: u32,
         message: impl Fn(u32) -> Message,
     ) -> Result<Message> {
-        let link = &self.links[slot];
         let started = fs.net.now();
         loop {
-            let (generation, conn) = link.conn(started).await?;
-            let (fid, opening) = self.object_fid(slot, generation, epoch, &conn);
+            fs.data.freshen(&fs.session).await;
+            let head = self.chains[slot].head();
+            let link = &head.link;
+            let (generation, conn) = match link.conn(started).await {
+                Err(_) if self.chains[slot].has_changed(&head) => continue,
+                conn => conn?,
+            };
+            let start = link.machine(generation);
+            let says_chains = start.is_some_and(|start| start.says_chains);
+            let name = (epoch, head.served);
+            let (fid, opening) = self.object_fid(slot, generation, name, says_chains, &conn);
             let message = message(fid);
             if let Message::Tread { count, .. } = message
                 && count > conn.payload_max()
@@ -98,7 +110,6 @@ impl OpenFile {
                 _ => link.io_deadline(),
             };
             let is_read = matches!(message, Message::Tread { .. });
-            let start = link.machine(generation);
             let call = conn.call(message);
             let answer = pin!(async {
                 match opening {
@@ -122,14 +133,20 @@ impl OpenFile {
                     }
                     return Ok(reply);
                 }
+                Err(CallError::Lost(_)) if self.chains[slot].has_changed(&head) => {}
                 Err(CallError::Lost(why)) if link.is_over(started) => {
                     return Err(link.lost(why));
                 }
                 Err(CallError::Lost(_)) => {}
                 Err(error) => {
                     let error = Error::from(error);
-                    if matches!(error.code(), Errno::ESTALE | Errno::EBADF) {
+                    if matches!(error.code(), Errno::ESTALE | Errno::EBADF | Errno::EREMCHG) {
                         self.forget_fid(slot, fid);
+                    }
+                    if error.code() == Errno::EREMCHG {
+                        let chain = &self.chains[slot];
+                        fs.data.learn(&fs.session, chain, &head, started).await?;
+                        continue;
                     }
                     if error.code() == Errno::EIO {
                         return Err(explained(fs, link, self.id, error).await);
@@ -153,21 +170,26 @@ impl OpenFile {
         &self,
         slot: usize,
         generation: u64,
-        epoch: u32,
+        (epoch, chain): (u32, Option<Served>),
+        says_chains: bool,
         conn: &Conn,
     ) -> (u32, Option<[Call; 2]>) {
         let mut state = self.lock();
         let held = &mut state.slots[slot].fid;
         if let Some(known) = held
             && known.generation == generation
-            && known.epoch == epoch
+            && (known.epoch, known.chain) == (epoch, chain)
         {
             return (known.fid.number(), None);
         }
         let new = Fid::new(conn);
         let fid = new.number();
-        *held = Some(ObjectFid { generation, epoch, fid: new });
-        let names = List(vec![objects::name(self.id, epoch)]);
+        *held = Some(ObjectFid { generation, epoch, chain, fid: new });
+        let name = match chain.filter(|_| says_chains) {
+            Some(served) => objects::name_in(self.id, epoch, served),
+            None => objects::name(self.id, epoch),
+        };
+        let names = List(vec![name]);
         const O_RDWR: u32 = 2;
         let walk = conn.call(Message::Twalk { fid: 0, newfid: fid, names });
         let open = conn.call(Message::Tlopen { fid, flags: O_RDWR });
@@ -259,7 +281,7 @@ impl Slot {
     }
 
     /// The server has answered in this start of its machine.
-    fn met(&mut self, Start { machine, at }: Start) {
+    fn met(&mut self, Start { machine, at, .. }: Start) {
         let unmet_since = self.unmet_since.take();
         self.is_lost |= match self.machine.replace(machine) {
             Some(before) => before != machine,
@@ -279,7 +301,7 @@ mod tests {
         let (before, since) = (opened.checked_sub(Duration::from_millis(1)), Some(opened));
         let is_lost = |is_written, known, at| {
             let mut slot = Slot::written_before(is_written, known, opened);
-            slot.met(Start { machine: 2, at });
+            slot.met(Start { machine: 2, at, says_chains: true });
             slot.is_lost
         };
         assert!(is_lost(true, None, since));
@@ -294,10 +316,10 @@ mod tests {
     fn only_the_first_answer_is_held_against_the_time_of_the_opening() {
         let opened = Instant::now();
         let mut slot = Slot::written_before(true, None, opened);
-        slot.met(Start { machine: 2, at: None });
-        slot.met(Start { machine: 2, at: Some(opened) });
+        slot.met(Start { machine: 2, ..Start::default() });
+        slot.met(Start { machine: 2, at: Some(opened), says_chains: true });
         assert!(!slot.is_lost);
-        slot.met(Start { machine: 3, at: None });
+        slot.met(Start { machine: 3, ..Start::default() });
         assert!(slot.is_lost);
     }
 }

@@ -7,7 +7,6 @@
 use super::inline::Growth;
 use super::tries::Tries;
 use super::{Counted, Error, OpenFile};
-use crate::client::data::data_call_met;
 use crate::client::session::unexpected;
 use crate::client::{Result, Seek, Shared, Start};
 use crate::distribution::Distribution;
@@ -77,7 +76,7 @@ impl OpenFile {
             self.write_inline(fs, epoch, growth, vec![piece], Bytes::new()).await?;
         }
         let slots =
-            (0..self.links.len()).map(|slot| self.reshape_slot(fs, slot, how, offset, end, epoch));
+            (0..self.chains.len()).map(|slot| self.reshape_slot(fs, slot, how, offset, end, epoch));
         try_join_all(slots).await?;
         if !how.keeps_length() {
             self.mark(fs, who, epoch, end).await?;
@@ -192,7 +191,7 @@ impl OpenFile {
             }
             let (offset, epoch) = (offset.max(inline), inode.epoch);
             let slots =
-                (0..self.links.len()).map(|slot| self.seek_slot(fs, slot, offset, hole, epoch));
+                (0..self.chains.len()).map(|slot| self.seek_slot(fs, slot, offset, hole, epoch));
             match try_join_all(slots).await {
                 Ok(found) => {
                     let first = found.into_iter().flatten().min().unwrap_or(u64::MAX);
@@ -252,8 +251,8 @@ impl OpenFile {
         slot: usize,
         op: DataOp,
     ) -> Result<(DataReply, Option<Start>)> {
-        let link = &self.links[slot];
-        let asked = data_call_met(link, op);
+        let link = self.chains[slot].link();
+        let asked = fs.on_chain(&self.chains[slot], op);
         let Some(time) = link.io_deadline() else { return asked.await };
         match select(pin!(asked), fs.net.sleep(time)).await {
             Either::Left((reply, _)) => reply,

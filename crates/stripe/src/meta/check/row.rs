@@ -6,12 +6,14 @@ use super::super::names::COOKIE_FIRST;
 use super::super::session::Kept;
 use super::super::{Store, mode};
 use super::{Peek, read};
+use crate::chain::Chain;
 use crate::distribution;
 use crate::kv::Kv;
 use crate::objects::LEFT;
 use crate::ops::check::{Class, Finding, Page};
 use crate::ops::{Id, Quota, ROOT, Striping};
 use covey_wire::{List, Name, Payload};
+use std::collections::BTreeSet;
 
 /// How many directories a path has at most before it counts as leading nowhere.
 const DEPTH_MAX: usize = 1 << 16;
@@ -33,6 +35,7 @@ impl<K: Kv> Store<K> {
             self.census_passes_inodes();
         }
         let found = match key {
+            _ if keys::chain_of(key).is_some() => self.check_chain(value),
             [b'i', rest @ ..] => self.check_inode(rest, value)?,
             [b'n', rest @ ..] => self.check_name_row(rest, value, page)?,
             [b'c', rest @ ..] => self.check_listed(rest, value)?,
@@ -101,11 +104,20 @@ impl<K: Kv> Store<K> {
         Ok(Some(found))
     }
 
-    /// Whether every server of a striping is known, and the striping can be followed.
+    /// Whether every chain of a striping is known, and the striping can be followed.
     fn is_known(&self, striping: &Striping) -> bool {
-        let known = self.servers().len();
+        let known = self.chains().len();
         distribution::of(striping).is_ok()
-            && striping.servers.0.iter().all(|&server| usize::from(server) < known)
+            && striping.servers.0.iter().all(|&chain| usize::from(chain) < known)
+    }
+
+    /// A chain: its members are servers that there are, each once. The next start makes one that is damaged anew.
+    fn check_chain(&self, value: Vec<u8>) -> Option<Vec<Finding>> {
+        let chain = read::<Chain>(value)?;
+        let servers: BTreeSet<u16> = chain.members.0.iter().map(|member| member.server).collect();
+        let is_each_once = servers.len() == chain.members.0.len();
+        let are_there = servers.iter().all(|&server| usize::from(server) < self.servers().len());
+        (is_each_once && are_there && chain.head().is_some()).then(Vec::new)
     }
 
     /// Whether a directory's parents go round in a circle. One whose parents end elsewhere is found

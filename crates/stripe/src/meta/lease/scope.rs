@@ -3,7 +3,7 @@
 use crate::kv::Kv;
 use crate::meta::Store;
 use crate::meta::fault::Fault;
-use crate::ops::{Id, Inode, Lease, Op, ROOT, Reply};
+use crate::ops::{Id, Inode, Lease, Op, ROOT, Reply, TABLE};
 use covey_ninep::tree::Errno;
 use covey_wire::Name;
 
@@ -71,6 +71,16 @@ impl<K: Kv> Store<K> {
                 let ids = self.given_up_by(*session, &appends.0)?;
                 changes.extend(ids.into_iter().map(content));
             }
+            // Clients are told of the table.
+            Op::KnowStore { .. }
+            | Op::Place { .. }
+            | Op::AddServer { .. }
+            | Op::RaiseChain { .. }
+            | Op::Restored {}
+                if self.moves_heads(op) =>
+            {
+                changes.push(content(TABLE));
+            }
             // What it repairs, and the root, where it puts what has lost its name.
             Op::Mend { finding } => {
                 changes.extend([content(finding.id), content(finding.parent), content(ROOT)]);
@@ -121,6 +131,7 @@ pub fn told(op: &Op, reply: &Reply) -> Vec<Lease> {
             }
         }
         (Op::Unlink { parent, .. }, Reply::Done {}) => told.push(content(*parent)),
+        (Op::Chains {}, Reply::Chains { .. }) => told.push(content(TABLE)),
         (Op::Lookup { .. }, Reply::Found { dir, inode, entries, .. }) => {
             told.push(content(dir.id));
             inode.iter().for_each(|inode| add(inode, &mut told));

@@ -2,7 +2,8 @@
 
 use covey_ninep::message::Qid;
 use covey_ninep::tree::*;
-use covey_stripe::objects::{self, DataOp, DataReply};
+use covey_stripe::chain::Served;
+use covey_stripe::objects::{self, At, DataOp, DataReply};
 use covey_stripe::ops::Id;
 use covey_stripe::view;
 use covey_wire::{Bytes, Name};
@@ -23,6 +24,10 @@ pub struct Objects {
     pub fids: Cell<isize>,
     /// How often its machine has lost its power. What that costs is the test's to say.
     pub losses: Cell<u64>,
+    /// The generations of the chains that it serves, by index; None for a server of a version before chains.
+    pub served: RefCell<Option<Vec<u32>>>,
+    /// Requests that came by a chain that it did not serve so.
+    pub refused: Cell<usize>,
 }
 
 impl Objects {
@@ -37,6 +42,14 @@ impl Objects {
 
     pub fn remove(&self, id: Id) {
         self.objects.borrow_mut().remove(&id);
+    }
+
+    pub fn bytes(&self, id: Id) -> Vec<u8> {
+        self.objects.borrow().get(&id).map_or_else(Vec::new, |object| object.1.clone())
+    }
+
+    pub fn put(&self, id: Id, bytes: Vec<u8>) {
+        self.objects.borrow_mut().insert(id, (0, bytes));
     }
 
     pub fn has(&self, id: Id) -> bool {
@@ -75,7 +88,14 @@ impl Objects {
         self.view_bytes_max.set(self.view_bytes_max.get().max(view.body.len()));
     }
 
-    fn admit(&self, id: Id, epoch: u32) -> Result<()> {
+    fn admit(&self, id: Id, At { epoch, chain }: At) -> Result<()> {
+        let served = self.served.borrow();
+        let now = |chain: Served| served.as_ref()?.get(usize::from(chain.chain)).copied();
+        if chain.is_some_and(|chain| now(chain) != Some(chain.generation)) {
+            self.refused.set(self.refused.get() + 1);
+            return Err(Errno::EREMCHG.into());
+        }
+        let epoch = epoch.expect("clients say it");
         let current = self.objects.borrow().get(&id).map_or(0, |object| object.0);
         if current == epoch { Ok(()) } else { Err(Errno::ESTALE.into()) }
     }
@@ -86,7 +106,7 @@ pub struct DataServer(pub Rc<Objects>);
 #[derive(Clone)]
 pub enum Node {
     Root,
-    Object(Id, u32),
+    Object(Id, At),
 }
 
 fn qid(path: u64) -> Qid {
@@ -102,14 +122,18 @@ impl Tree for DataServer {
     }
 
     fn walk(&self, _: &Rc<User>, _: &Node, names: &[Name]) -> Outcome<Vec<(Qid, Node)>> {
-        let Some((id, Some(epoch))) = objects::parse(names[0].as_bytes()) else {
+        let parse = |name| match *self.0.served.borrow() {
+            Some(_) => objects::parse_at(name),
+            None => objects::parse(name).map(|(id, epoch)| (id, epoch.into())),
+        };
+        let Some((id, at)) = parse(names[0].as_bytes()) else {
             return Errno::ENOENT.into();
         };
-        let admitted = self.0.admit(id, epoch);
+        let admitted = self.0.admit(id, at);
         if admitted.is_ok() {
             self.0.fids.set(self.0.fids.get() + 1);
         }
-        admitted.map(|()| vec![(qid(id), Node::Object(id, epoch))]).into()
+        admitted.map(|()| vec![(qid(id), Node::Object(id, at))]).into()
     }
 
     fn open(&self, _: &Rc<User>, node: &Node, _: u32) -> Outcome<Opened<Node>> {
@@ -117,8 +141,8 @@ impl Tree for DataServer {
     }
 
     fn read(&self, _: &Rc<User>, node: &Node, read: Read<'_>) -> Data {
-        let &Node::Object(id, epoch) = node else { return Errno::EISDIR.into() };
-        if let Err(error) = self.0.admit(id, epoch) {
+        let &Node::Object(id, at) = node else { return Errno::EISDIR.into() };
+        if let Err(error) = self.0.admit(id, at) {
             return Data::Failed(error);
         }
         let objects = self.0.objects.borrow();
@@ -129,7 +153,7 @@ impl Tree for DataServer {
     fn write(&self, _: &Rc<User>, node: &Node, write: Write) -> Written {
         let Incoming::Here(data) = write.data else { return Written::Unread };
         let offset = write.offset;
-        let &Node::Object(id, epoch) = node else { return Errno::EISDIR.into() };
+        let &Node::Object(id, at) = node else { return Errno::EISDIR.into() };
         let write = |()| {
             let mut objects = self.0.objects.borrow_mut();
             let bytes = &mut objects.entry(id).or_default().1;
@@ -139,7 +163,7 @@ impl Tree for DataServer {
             self.0.writes.set(self.0.writes.get() + 1);
             data.len() as u32
         };
-        self.0.admit(id, epoch).map(write).into()
+        self.0.admit(id, at).map(write).into()
     }
 
     fn read_view(&self, user: &Rc<User>, node: &Node, view: View) -> Outcome<Bytes> {
@@ -182,13 +206,20 @@ impl Tree for DataServer {
     }
 
     fn fsync(&self, _: &Rc<User>, node: &Node, _: bool) -> Outcome<()> {
-        let &Node::Object(id, epoch) = node else { return Outcome::Now(Ok(())) };
-        self.0.admit(id, epoch).map(|()| self.0.synced.set(self.0.writes.get())).into()
+        let &Node::Object(id, at) = node else { return Outcome::Now(Ok(())) };
+        self.0.admit(id, at).map(|()| self.0.synced.set(self.0.writes.get())).into()
     }
 
     fn call(&self, _: &Rc<User>, _: &Node, body: Bytes) -> Outcome<Bytes> {
-        let reply = match DataOp::decode(body) {
-            Ok(DataOp::Start { .. }) => {
+        let (op, chain) = match DataOp::decode(body) {
+            Ok(DataOp::By { served, op }) => (DataOp::decode(op.into_bytes()), Some(served)),
+            other => (other, None),
+        };
+        let reply = match op {
+            Ok(DataOp::Greet { .. }) if self.0.served.borrow().is_none() => {
+                return Outcome::Now(Err(Errno::EINVAL.into()));
+            }
+            Ok(DataOp::Greet { .. } | DataOp::Start { .. }) => {
                 DataReply::Start { machine: 1 + self.0.losses.get(), age: u64::MAX }
             }
             Ok(DataOp::Allocated { id }) => {
@@ -196,14 +227,14 @@ impl Tree for DataServer {
                 DataReply::Allocated { bytes: objects.get(&id).map_or(0, |o| o.1.len() as u64) }
             }
             Ok(DataOp::Reshape { id, epoch, how, offset, length }) => {
-                if let Err(error) = self.0.admit(id, epoch) {
+                if let Err(error) = self.0.admit(id, At { epoch: Some(epoch), chain }) {
                     return Outcome::Now(Err(error));
                 }
                 self.0.reshape(id, objects::Reshape::of(how).unwrap(), offset, length);
                 DataReply::Done {}
             }
             Ok(DataOp::Extent { id, epoch, offset }) => {
-                if let Err(error) = self.0.admit(id, epoch) {
+                if let Err(error) = self.0.admit(id, At { epoch: Some(epoch), chain }) {
                     return Outcome::Now(Err(error));
                 }
                 self.0.extent(id, offset as usize)

@@ -4,6 +4,7 @@ use super::data::Objects;
 use super::net::SimNet;
 use covey_ninep::message::Qid;
 use covey_ninep::tree::*;
+use covey_stripe::chain::Chain;
 use covey_stripe::distribution::{self, Distribution};
 use covey_stripe::kv::MemoryKv;
 use covey_stripe::meta::lease::{Claim, LEASE_TIME, Leases, told};
@@ -26,6 +27,12 @@ pub struct Meta {
     data: Vec<Rc<Objects>>,
     /// Cuts are kept from the I/O servers.
     pub holds_cuts: Cell<bool>,
+    /// Changes of the table are kept from the I/O servers.
+    pub holds_chains: Cell<bool>,
+    /// It is of a version that knows no chains.
+    pub knows_no_chains: Cell<bool>,
+    /// A table in the place of the store's.
+    pub other_table: RefCell<Option<Vec<Chain>>>,
     /// Operations by name, as they arrive.
     pub log: RefCell<Vec<&'static str>>,
     /// A question, and what was its answer after each change since.
@@ -78,7 +85,19 @@ impl Meta {
         };
         let (state, log, watched) = (RefCell::new(state), RefCell::default(), RefCell::default());
         state.borrow_mut().save();
-        Rc::new(Meta { state, net, data, holds_cuts: Cell::new(false), log, watched })
+        let (holds_cuts, holds_chains, other_table) = Default::default();
+        let knows_no_chains = Cell::default();
+        Rc::new(Meta {
+            state,
+            net,
+            data,
+            holds_cuts,
+            holds_chains,
+            knows_no_chains,
+            other_table,
+            log,
+            watched,
+        })
     }
 
     pub fn restart(&self) {
@@ -162,7 +181,8 @@ impl Meta {
     /// What the server does by itself: one step of a cut, sessions that are over.
     pub fn turn(&self, chance: u64) -> bool {
         let now = self.net.now_time();
-        let mut moved = self.end_sessions(now) | self.look(now);
+        let mut moved = chance == 0 && self.tell_chains();
+        moved |= self.end_sessions(now) | self.look(now);
         if chance == 0 || self.holds_cuts.get() {
             return moved;
         }
@@ -272,6 +292,36 @@ impl Meta {
         wakers.into_iter().for_each(Waker::wake);
     }
 
+    /// Tells the I/O servers what they serve, those that know of chains; whether any did not know.
+    pub fn tell_chains(&self) -> bool {
+        let table = self.table();
+        let mut is_news = false;
+        for (server, data) in self.data.iter().enumerate().filter(|_| !self.holds_chains.get()) {
+            if let Some(served) = &mut *data.served.borrow_mut() {
+                let is_on = |chain: &Chain| chain.written().any(|at| usize::from(at) == server);
+                let generation = |chain: &Chain| if is_on(chain) { chain.generation } else { 0 };
+                let now: Vec<u32> = table.iter().map(generation).collect();
+                is_news |= *served != now;
+                *served = now;
+            }
+        }
+        is_news
+    }
+
+    /// The table of chains: the store's, or one that a test has put in its place.
+    pub fn table(&self) -> Vec<Chain> {
+        let state = self.state.borrow();
+        self.other_table.borrow().clone().unwrap_or_else(|| state.store.chains().to_vec())
+    }
+
+    /// An operation of the server's own that takes leases back.
+    pub async fn ask_in_turn(self: &Rc<Self>, op: Op) {
+        match self.request(own(op)) {
+            Outcome::Now(answer) => drop(answer.unwrap()),
+            Outcome::Later(later) => drop(later.await.unwrap()),
+        }
+    }
+
     fn request(self: &Rc<Self>, request: Request) -> Outcome<Answer> {
         let changes = request.op.is_logged();
         let waits = {
@@ -318,7 +368,10 @@ impl Meta {
         let applied = self.apply(request);
         let is_repeated = self.state.borrow().store.was_repeated();
         match applied {
-            Applied::Reply(reply) => {
+            Applied::Reply(mut reply) => {
+                if let Reply::Chains { chains, .. } = &mut reply {
+                    chains.0 = self.table();
+                }
                 let told = told(&op, &reply);
                 let now = self.net.now_time();
                 let grant = if told.is_empty() || is_repeated {
@@ -494,6 +547,9 @@ impl Tree for MetaServer {
     fn call(&self, _: &Rc<User>, node: &Rc<Connection>, body: Bytes) -> Outcome<Bytes> {
         let mut request = Request::get((), &mut Reader::new(body)).unwrap();
         self.0.log.borrow_mut().push(request.op.name());
+        if matches!(request.op, Op::Chains {}) && self.0.knows_no_chains.get() {
+            return Outcome::Now(Err(Errno::EINVAL.into()));
+        }
         if let Op::StillOpen { files } = &request.op {
             node.told.borrow_mut().extend(&files.0);
             let mut out = Vec::new();

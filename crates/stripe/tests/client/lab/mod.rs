@@ -10,7 +10,7 @@ use covey_ninep::client::Client;
 use covey_ninep::server::{self, Session};
 use covey_ninep::tree::{Peer, Tree};
 use covey_stripe::client::{Caching, Fs, Options};
-use covey_stripe::ops::{Caller, StripingHint};
+use covey_stripe::ops::{Caller, Op, StripingHint};
 use covey_wire::{BytesMut, List, Machine, Name, Segments};
 use data::{DataServer, Objects};
 use meta::{Meta, MetaServer};
@@ -54,6 +54,8 @@ pub enum Event {
     RestartMeta,
     /// The metadata server makes a checkpoint.
     Checkpoint,
+    /// A chain's generation rises. Its server hears of it at some time.
+    RaiseChain(usize),
 }
 
 struct Task {
@@ -88,7 +90,9 @@ impl World {
     pub fn with_hint(seed: u64, hint: StripingHint) -> World {
         let net = Arc::new(SimNet::default());
         let data: Vec<_> = (0..SERVERS).map(|_| Rc::new(Objects::default())).collect();
+        data.iter().for_each(|data| *data.served.borrow_mut() = Some(Vec::new()));
         let meta = Meta::new(net.clone(), data.clone(), hint);
+        meta.tell_chains();
         let (plan, conns, tasks) = (Vec::new(), Vec::new(), Vec::new());
         let msize = server::Config::default().msize;
         World { net, meta, data, msize, plan, conns, tasks, round: 0, seed: seed | 1 }
@@ -194,6 +198,9 @@ impl World {
                 self.meta.restart();
             }
             Event::Checkpoint => self.meta.checkpoint(),
+            Event::RaiseChain(chain) => {
+                self.meta.ask(Op::RaiseChain { chain: (chain % SERVERS) as u16 });
+            }
         }
     }
 

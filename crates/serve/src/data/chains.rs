@@ -1,0 +1,129 @@
+//! Which chains this server serves, and at which generations: see `covey_stripe::chain`.
+//!
+//! The metadata server says so before it admits the store, and again whenever it changes. Nothing of it is kept on the disk: a
+//! server that has started anew serves nothing until it was met. Clients that say no chain, of older versions, are served
+//! as before.
+
+use super::{DataTree, Line};
+use covey_ninep::tree::{Errno, Outcome, Result};
+use covey_stripe::chain::Served;
+use covey_stripe::objects::{DataOp, DataReply};
+use covey_wire::{Name, Payload};
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+use tokio::sync::Notify;
+
+/// What is served now.
+pub(super) struct Chains {
+    /// Generations by the chain's index, 0 for those that are not served; none before the metadata server has said so.
+    served: RefCell<Option<Vec<u32>>>,
+    /// Held by all that was admitted since the last change and is under way.
+    turn: RefCell<Rc<Turn>>,
+    /// Those before it that may not be over.
+    before: RefCell<Vec<Weak<Turn>>>,
+    /// One is over.
+    ended: Rc<Notify>,
+}
+
+/// The time between two changes of what is served.
+pub(super) struct Turn(Rc<Notify>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.notify_waiters();
+    }
+}
+
+impl Default for Chains {
+    fn default() -> Chains {
+        let ended = Rc::<Notify>::default();
+        let turn = RefCell::new(Rc::new(Turn(ended.clone())));
+        Chains { served: RefCell::default(), turn, before: RefCell::default(), ended }
+    }
+}
+
+impl Chains {
+    /// EREMCHG for a chain that is not served, or at another generation.
+    pub fn admit(&self, chain: Option<Served>) -> Result<()> {
+        let Some(Served { chain, generation }) = chain else { return Ok(()) };
+        let served = self.served.borrow();
+        let now = served.as_ref().and_then(|served| served.get(usize::from(chain)).copied());
+        match now.unwrap_or(0) {
+            now if now == generation && now > 0 => Ok(()),
+            0 => {
+                let what = format!("chain {chain} is not served here");
+                Err(Errno::because(Errno::EREMCHG, what))
+            }
+            now => {
+                let what = format!("chain {chain} is at generation {now}, not {generation}");
+                Err(Errno::because(Errno::EREMCHG, what))
+            }
+        }
+    }
+
+    /// What is under way holds this until it is over.
+    pub fn turn(&self) -> Rc<Turn> {
+        self.turn.borrow().clone()
+    }
+
+    /// From now on these are served and no others. Completes when nothing that was admitted before is under way, unless
+    /// it would be admitted now as well.
+    async fn serve(&self, chains: &[Served]) {
+        let length = chains.iter().map(|one| usize::from(one.chain) + 1).max().unwrap_or(0);
+        let mut served = vec![0; length];
+        chains.iter().for_each(|one| served[usize::from(one.chain)] = one.generation);
+        let before = self.served.replace(Some(served.clone()));
+        let is_refused = |(at, &generation): (usize, &u32)| {
+            generation > 0 && served.get(at) != Some(&generation)
+        };
+        if before.iter().flat_map(|before| before.iter().enumerate()).any(is_refused) {
+            let turn = self.turn.replace(Rc::new(Turn(self.ended.clone())));
+            self.before.borrow_mut().push(Rc::downgrade(&turn));
+        }
+        while self.is_before_under_way() {
+            self.ended.notified().await;
+        }
+    }
+
+    fn is_before_under_way(&self) -> bool {
+        let mut before = self.before.borrow_mut();
+        before.retain(|turn| turn.strong_count() > 0);
+        !before.is_empty()
+    }
+}
+
+impl DataTree {
+    pub(super) async fn serve_chains(
+        self: Rc<Self>,
+        store: Name,
+        chains: Vec<Served>,
+    ) -> Result<DataReply> {
+        self.standing.must_be(&store)?;
+        self.chains.serve(&chains).await;
+        Ok(DataReply::Done {})
+    }
+
+    /// An operation that comes by a chain.
+    pub(super) fn ask_by(
+        self: &Rc<Self>,
+        line: &Rc<Line>,
+        served: Served,
+        op: Payload,
+    ) -> Outcome<DataReply> {
+        let op = match DataOp::decode(op.into_bytes()) {
+            Ok(op) => op,
+            Err(blame) => {
+                return Outcome::Now(Err(Errno::because(Errno::EINVAL, blame.to_string())));
+            }
+        };
+        let line = line.clone();
+        self.when_admitted(move |tree| match tree.chains.admit(Some(served)) {
+            Ok(()) => tree.command(&line, op, Some(served)),
+            Err(error) => Outcome::Now(Err(error)),
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "chains_tests.rs"]
+mod tests;

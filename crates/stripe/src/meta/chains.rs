@@ -1,0 +1,166 @@
+//! The table of chains (see [`crate::chain`]): one row for each, changed by operations of the log only.
+//!
+//! A store of a version that knew no chains has no rows: its chains are those of one server, in the order of the servers, and
+//! stripings of before mean the same. They get rows at the first start. A row that names another store than is known of
+//! the server was left by such a version in between: it is corrected at a start, and its generation raised. A row that
+//! cannot be read is made anew, with the only member that it can have had.
+
+use super::fault::{Fault, refuse};
+use super::{Applied, Store, done, keys, place};
+use crate::chain::{Chain, SKIPPED, Served};
+use crate::kv::Kv;
+use crate::ops::{Op, Reply};
+use covey_ninep::tree::Errno;
+use covey_wire::{List, Name};
+
+/// The chains of a store with so many servers.
+pub(super) fn load<K: Kv>(kv: &K, servers: usize) -> Result<Vec<Chain>, Errno> {
+    let mut chains = Vec::new();
+    for index in 0..=u16::MAX {
+        match keys::row::<Chain>(kv, &keys::chain(index)) {
+            Ok(Some(chain)) if chain.head().is_some() => chains.push(chain),
+            Ok(None) if chains.len() >= servers => break,
+            Ok(None) => chains.push(Chain::of_one(index)),
+            Ok(Some(_)) | Err(_) if chains.len() < servers => {
+                let mut chain = Chain::of_one(index);
+                chain.skip(SKIPPED);
+                chains.push(chain);
+            }
+            Ok(Some(_)) => return Err(Errno::because(Errno::EIO, NOBODY)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(chains)
+}
+
+impl<K: Kv> Store<K> {
+    /// All chains, by index.
+    pub fn chains(&self) -> &[Chain] {
+        &self.chains
+    }
+
+    /// The chains that a server takes part in, whatever its state.
+    pub fn chains_on(&self, server: u16) -> Vec<u16> {
+        let is_on = |chain: &Chain| chain.member(server).is_some();
+        let chains = self.chains.iter().enumerate().filter(|(_, chain)| is_on(chain));
+        chains.map(|(index, _)| index as u16).collect()
+    }
+
+    /// What a server is to serve now: the chains in whose changes it takes part.
+    pub fn served_by(&self, server: u16) -> Vec<Served> {
+        let chains = self.chains.iter().enumerate();
+        let is_there = !self.is_removed(server);
+        let served = chains.filter(|(_, chain)| is_there && chain.written().any(|at| at == server));
+        let served = served.map(|(index, chain)| (index as u16, chain.generation));
+        served.map(|(chain, generation)| Served { chain, generation }).collect()
+    }
+
+    /// Gives every server that has none a chain, and every chain its row.
+    pub(super) fn settle_chains(&mut self) -> Result<(), Fault> {
+        for server in 0..self.servers().len() as u16 {
+            if self.chains_on(server).is_empty() {
+                self.chains.push(Chain::of_one(server));
+            }
+            if let Some(store) = self.store_of(server).map_err(Fault::Broken)? {
+                self.change_chains(|chain| chain.has_store(server, &store))?;
+            }
+        }
+        for index in 0..self.chains.len() as u16 {
+            let known = Some(&self.chains[usize::from(index)]);
+            // A row that is damaged is as good as none.
+            if self.row::<Chain>(&keys::chain(index)).ok().flatten().as_ref() != known {
+                self.save_chain(index)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A server keeps its objects in this store from now on, and serves.
+    pub(super) fn chains_have_store(&mut self, server: u16, store: &Name) -> Result<(), Fault> {
+        self.change_chains(|chain| {
+            let is_other = chain.has_store(server, store);
+            chain.is_back(server) || is_other
+        })
+    }
+
+    /// A server has come or gone, as its place says.
+    pub(super) fn chains_see(&mut self, server: u16, state: u8) -> Result<(), Fault> {
+        self.change_chains(|chain| sees(chain, server, state))
+    }
+
+    /// Whether requests that are sent with the table as it is go elsewhere, or are refused, after an operation: then clients
+    /// are to hear of it. Who is away and which store a server has is nothing to them as long as the heads stay.
+    pub(super) fn moves_heads(&self, op: &Op) -> bool {
+        let change = |chain: &mut Chain| match op {
+            Op::Place { server, state } => _ = sees(chain, *server, *state),
+            Op::KnowStore { server, store } => _ = chain.has_store(*server, store),
+            Op::Restored {} | Op::RaiseChain { .. } => chain.raise(),
+            _ => {}
+        };
+        let is_other = match op {
+            Op::AddServer { .. } => true,
+            Op::Place { state, .. } => state & place::REMOVED != 0,
+            _ => false,
+        };
+        let is_moved = |before: &Chain| {
+            let mut after = before.clone();
+            change(&mut after);
+            let head = |chain: &Chain| chain.head().map(|head| head.server);
+            after.generation != before.generation || head(&after) != head(before)
+        };
+        is_other || self.chains.iter().any(is_moved)
+    }
+
+    pub(super) fn raise_chain(&mut self, index: u16) -> Result<Applied, Fault> {
+        let count = self.chains.len();
+        let Some(chain) = self.chains.get_mut(usize::from(index)) else {
+            return refuse(Errno::EINVAL, format!("no chain has index {index}: there are {count}"));
+        };
+        chain.raise();
+        self.save_chain(index)?;
+        Ok(done())
+    }
+
+    /// Generations may have been given out that are not remembered.
+    pub(super) fn skip_generations(&mut self) -> Result<(), Fault> {
+        self.change_chains(|chain| {
+            chain.skip(SKIPPED);
+            true
+        })
+    }
+
+    pub(super) fn chain_table(&self) -> Applied {
+        let name = |(at, name): (usize, &Name)| match self.is_removed(at as u16) {
+            true => Name::EMPTY,
+            false => name.clone(),
+        };
+        let servers = self.servers().iter().enumerate().map(name).collect();
+        let chains = self.chains.clone();
+        Applied::Reply(Reply::Chains { servers: List(servers), chains: List(chains) })
+    }
+
+    fn change_chains(&mut self, mut change: impl FnMut(&mut Chain) -> bool) -> Result<(), Fault> {
+        for index in 0..self.chains.len() {
+            if change(&mut self.chains[index]) {
+                self.save_chain(index as u16)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn save_chain(&mut self, index: u16) -> Result<(), Fault> {
+        let chain = self.chains[usize::from(index)].clone();
+        self.put_row(&keys::chain(index), &chain)
+    }
+}
+
+/// What a server's place says of it; whether that changes anything.
+fn sees(chain: &mut Chain, server: u16, state: u8) -> bool {
+    match state & place::AWAY {
+        0 => chain.is_back(server),
+        _ => chain.has_left(server),
+    }
+}
+
+/// A chain has always a member that has everything.
+const NOBODY: &str = "a chain has no member with all that was written";
