@@ -133,6 +133,11 @@ impl Kernel {
         self.glimpses.tell(fh, dir, files, asked)
     }
 
+    /// The kernel is about to be told of a file that was asked to be made after `asked`, by its name; whether it may be.
+    pub fn tell_made(&self, dir: Id, file: Id, asked: Asked) -> bool {
+        self.glimpses.tell_made(dir, file, asked)
+    }
+
     /// A directory's handle asks again, or is closed.
     pub fn listed(&self, fh: u64) {
         self.glimpses.noted(fh);

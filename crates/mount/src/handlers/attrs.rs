@@ -129,7 +129,7 @@ impl<F: Files> Session<F> {
 
     /// How long the kernel may use what it is told of a file, or of the names in a directory, without a way to
     /// take that back at once.
-    fn glimpse(&self, id: Id, is_listed: bool) -> Duration {
+    pub(super) fn glimpse(&self, id: Id, is_listed: bool) -> Duration {
         if is_listed { lasts(self.files.time_left(id).0) } else { Duration::ZERO }
     }
 
