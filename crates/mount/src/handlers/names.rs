@@ -83,7 +83,7 @@ impl<F: Files> Session<F> {
         let (parent, name, mode) = (header.nodeid, checked(name)?, mode & 0o7777);
         let exclusive = flags & open::EXCL != 0;
         let access = super::data::access_of(flags);
-        let then = self.behind.now();
+        let (then, asked) = (self.behind.now(), self.kernel.asking());
         self.look_for_setgid(header, mode);
         let making = async |who: &Caller| {
             self.files.create(who, parent, &name, mode, Taken::unless(exclusive), access).await
@@ -97,7 +97,12 @@ impl<F: Files> Session<F> {
             let cut = async |who: &Caller| self.files.setattr(who, id, set.clone()).await;
             inode = self.as_caller(header, cut).await?.inode;
         }
+        let is_told = self.kernel.tell_made(parent, inode.id, asked);
         let mut entry = self.entry(header.nodeid, &name, &inode, false);
+        let glimpse = self.glimpse(parent, is_told);
+        if entry.entry_valid == 0 && !glimpse.is_zero() {
+            entry.entry_valid_nsec = entry.entry_valid_nsec.max(glimpse.subsec_nanos());
+        }
         // The kernel looks at the mode once more before the file is open. Without a lease it asks:
         // attributes of an open file are kept under one only.
         let is_kept = !self.attributes_kept(&inode).is_zero();

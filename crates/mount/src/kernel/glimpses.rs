@@ -17,6 +17,10 @@
 //! and waits for no other client, unless to be told of its newest files. Until then nothing is given up; from then
 //! on names wait for [`OVER`], and attributes for nothing, since INVAL_INODE is exact for what the kernel has.
 //!
+//! Who makes a file has the lock alone, too, and most often looks at the name again: it links, moves or removes it. So where
+//! this mount has made [`MADE_MIN`] files and met nobody, the name of the next one is told for a moment as well, and noted by
+//! the same signs.
+//!
 //! That wait is somebody else's change. Where it happens no more is told for a while, for longer each time: where
 //! clients meet, next to nothing is lost.
 
@@ -46,6 +50,8 @@ struct State {
     all_until: Option<Instant>,
     /// Counts what was taken back.
     taken_back: u64,
+    /// Files made since.
+    made: u32,
     rest: Rest,
 }
 
@@ -54,6 +60,7 @@ struct Told {
     number: u64,
     dir: Id,
     files: Files,
+    at: Instant,
 }
 
 /// Of which files.
@@ -108,6 +115,26 @@ impl Glimpses {
         true
     }
 
+    /// The kernel is about to be told of a file that was just made, by its name; as [`Glimpses::tell`].
+    pub fn tell_made(&self, dir: Id, file: Id, asked: Asked) -> bool {
+        let mut state = self.lock();
+        state.made = state.made.saturating_add(1);
+        let now = Instant::now();
+        if state.made <= MADE_MIN || state.rest.lasts(now) || state.taken_back != asked.0 {
+            return false;
+        }
+        let by = MADE | dir;
+        if state.told.len() >= TOLD_MAX && !state.told.contains_key(&by) {
+            // No lease is left under which these were told.
+            state.told.retain(|fh, told| fh & MADE == 0 || now < told.at + LEASE_OVER);
+            if state.told.len() >= TOLD_MAX {
+                return false;
+            }
+        }
+        state.enter(by, dir, Files::These(vec![file]));
+        true
+    }
+
     /// All that a handle was told is noted.
     pub fn noted(&self, fh: u64) {
         self.note(|at, _| at == fh);
@@ -123,6 +150,7 @@ impl Glimpses {
     pub fn take_back(&self, leases: &[Lease]) -> Awaited {
         let mut state = self.lock();
         state.taken_back += 1;
+        state.made = 0;
         let ids = || leases.iter().filter(|lease| !lease.place).map(|lease| lease.id);
         let met = state.told.iter().filter(|(_, told)| ids().any(|id| told.is_of(id)));
         let told: Vec<_> = met.map(|(&fh, told)| (fh, told.number, told.dir)).collect();
@@ -220,8 +248,8 @@ impl State {
         let number = self.number;
         match self.told.get_mut(&fh) {
             // Its process has gone away from an answer that comes after all.
-            Some(told) => told.add(files, number),
-            None => drop(self.told.insert(fh, Told { number, dir, files })),
+            Some(told) => told.add(files, number, now),
+            None => drop(self.told.insert(fh, Told { number, dir, files, at: now })),
         }
     }
 
@@ -239,8 +267,8 @@ impl Told {
         self.dir == id || is_listed()
     }
 
-    fn add(&mut self, files: Files, number: u64) {
-        self.number = number;
+    fn add(&mut self, files: Files, number: u64, at: Instant) {
+        (self.number, self.at) = (number, at);
         match (&mut self.files, files) {
             (Files::These(before), Files::These(more)) => before.extend(more),
             (before, _) => *before = Files::Any,
@@ -278,6 +306,15 @@ const OVER: Duration = Duration::from_millis(130);
 /// What must be left of a lease: when it ends nobody is asked, so that a process has the time until then to note an
 /// answer.
 const MARGIN: Duration = Duration::from_millis(500);
+
+/// Longer than a lease lasts, and what its server adds.
+const LEASE_OVER: Duration = Duration::from_millis(1200);
+
+/// Files that are made before their names are told: clients that make files in one directory in turn lose nothing.
+const MADE_MIN: u32 = 64;
+
+/// Beside handles of directories: who made a file there.
+const MADE: u64 = 1 << 63;
 
 const REST_MIN: Duration = Duration::from_secs(8);
 const REST_MAX: Duration = Duration::from_secs(64);

@@ -282,6 +282,13 @@ impl OpenFile {
 
     async fn extend(&self, fs: &Shared, epoch: u32, growth: Option<Growth>) -> Result<()> {
         let Some(Growth { end, hole }) = growth else { return Ok(()) };
+        let nothing = InlinePiece { offset: 0, bytes: 0 };
+        if end > 0
+            && !hole
+            && fs.session.write_late(&self.writer(), self.id, (epoch, end, hole), nothing, &[])
+        {
+            return Ok(());
+        }
         let extend = Op::Extend { id: self.id, epoch, end, hole };
         fs.session.change(&self.writer(), extend).await.map(|_| ())
     }
@@ -380,7 +387,11 @@ impl OpenFile {
     /// Tells the metadata server of written content it has not heard of. Afterwards the file has
     /// another version than before what was written.
     pub async fn flush(&self, fs: &Shared) -> Result<()> {
-        fs.session.finish(self.id).await?;
+        if let Err(error) = fs.session.finish(self.id).await {
+            // Not even the size is what was said late.
+            self.lock().size = 0;
+            return Err(error);
+        }
         self.give_back(fs).await;
         self.tell_dense(fs).await;
         let told = self.lock().told.clone();

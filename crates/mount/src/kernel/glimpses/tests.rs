@@ -126,3 +126,41 @@ fn what_a_process_before_has_told_is_waited_for() {
     glimpses.noted(FH);
     assert!(!glimpses.awaits(&awaited));
 }
+
+#[test]
+fn the_name_of_a_file_that_was_made_is_told_where_nobody_was_met_and_noted_by_the_lock() {
+    let glimpses = Glimpses::default();
+    let made = |file| glimpses.tell_made(DIR, file, glimpses.asking());
+    assert_eq!((0..100).filter(|&file| made(file)).count(), 100 - MADE_MIN as usize);
+    let awaited = glimpses.take_back(&content(DIR));
+    assert!(glimpses.awaits(&awaited));
+    let (dirs, up_to) = awaited.dirs();
+    assert_eq!(dirs, [DIR]);
+    glimpses.locked(DIR, up_to);
+    assert!(!glimpses.awaits(&awaited));
+    assert!(glimpses.names_until(&content(DIR)).is_some());
+    assert!(!made(200), "clients have met");
+}
+
+#[test]
+fn clients_that_make_files_in_turn_are_told_of_none() {
+    let glimpses = Glimpses::default();
+    for file in 0..1000 {
+        assert!(!glimpses.tell_made(DIR, file, glimpses.asking()));
+        assert!(glimpses.take_back(&content(DIR)).is_empty());
+    }
+    assert!(!glimpses.rests());
+}
+
+#[test]
+fn directories_in_which_nothing_more_is_made_take_no_place_from_others() {
+    let glimpses = Glimpses::default();
+    let asked = glimpses.asking();
+    let made = (0..1000).filter(|dir| glimpses.tell_made(*dir, 1, asked)).count();
+    assert_eq!(made, TOLD_MAX);
+    for told in glimpses.lock().told.values_mut() {
+        told.at -= LEASE_OVER;
+    }
+    assert!(glimpses.tell_made(2000, 1, asked));
+    assert_eq!(glimpses.lock().told.len(), 1);
+}

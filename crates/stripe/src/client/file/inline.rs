@@ -76,7 +76,7 @@ impl OpenFile {
     }
 
     /// All that the file holds, where that is known or comes with what others hold.
-    async fn content(&self, fs: &Shared) -> Option<Bytes> {
+    pub(in crate::client) async fn content(&self, fs: &Shared) -> Option<Bytes> {
         let (session, cache) = (&fs.session, fs.session.cache());
         let known = cache.content(self.id, fs.net.now());
         if known.is_some() {
@@ -97,7 +97,8 @@ impl OpenFile {
         mut pieces: Vec<InlinePiece>,
         mut data: Bytes,
     ) -> Result<()> {
-        if let ([piece], true) = (&pieces[..], growth.end <= self.inline_bytes()) {
+        // What the I/O servers have of it is there: whoever is told of the growth may read it.
+        if let [piece] = &pieces[..] {
             let said = (epoch, growth.end, growth.hole);
             if fs.session.write_late(&self.writer(), self.id, said, *piece, &data) {
                 self.lock().is_told = true;

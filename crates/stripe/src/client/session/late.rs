@@ -176,7 +176,7 @@ impl Late {
         match file.kept.as_ref().map(|kept| (&kept.write, kept.set.mask)) {
             None | Some((None, 0)) => {}
             // It goes on where the last one ended.
-            Some((Some(write), 0)) if write.is_followed_by(&new) => {}
+            Some((Some(write), 0)) if write.is_followed_by(&new) || write.is_grown_by(&new) => {}
             Some(_) => return false,
         }
         file.inode.size = file.inode.size.max(new.end);
@@ -441,6 +441,11 @@ impl Write {
     fn is_followed_by(&self, next: &Write) -> bool {
         let is_next = u64::from(next.piece.offset) == self.piece.end();
         is_next && next.epoch == self.epoch && next.hole == self.hole
+    }
+
+    /// The next one says no more than how long the file has become, by what the I/O servers have.
+    fn is_grown_by(&self, next: &Write) -> bool {
+        next.piece.bytes == 0 && next.epoch == self.epoch && next.hole == self.hole
     }
 
     fn follow(&mut self, next: &Write) {
