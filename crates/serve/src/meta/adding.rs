@@ -46,12 +46,12 @@ impl Meta {
         let store = self.store_mut();
         let refuse = |what: String| Err(Errno::because(Errno::EINVAL, what));
         if let Some(at) = store.servers().iter().position(|known| known == name) {
-            return match store.is_removed(at as u16) {
-                true => {
-                    refuse("it was removed; a server that is added needs a name of its own".into())
-                }
-                false => Ok(None),
-            };
+            if store.is_removed(at as u16) {
+                return refuse(
+                    "it was removed; a server that is added needs a name of its own".into(),
+                );
+            }
+            return Ok(None);
         }
         let listed = (self.configured)();
         if !listed.iter().any(|listed| listed.as_bytes() == name.as_bytes()) {

@@ -130,9 +130,8 @@ impl<K: Kv> Store<K> {
     }
 
     pub(super) fn chain_table(&self) -> Applied {
-        let name = |(at, name): (usize, &Name)| match self.is_removed(at as u16) {
-            true => Name::EMPTY,
-            false => name.clone(),
+        let name = |(at, name): (usize, &Name)| {
+            if self.is_removed(at as u16) { Name::EMPTY } else { name.clone() }
         };
         let servers = self.servers().iter().enumerate().map(name).collect();
         let chains = self.chains.clone();
