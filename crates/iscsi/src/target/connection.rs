@@ -258,9 +258,14 @@ impl<D: Device> Connection<D> {
     }
 }
 
-/// How many PDUs are taken before what they were answered is sent: initiator and target work at the same time then, instead of
-/// in turn.
-const TURN_PDUS: usize = 8;
+/// How much is taken before what it was answered is sent: initiator and target work at the same time then, instead of in turn.
+const TURN_SHARES: usize = 16;
+
+/// A PDU's part of a turn. What has brought its data is answered without any: more such answers leave together.
+fn shares(pdu: &Pdu) -> usize {
+    if pdu.data.is_empty() { 2 } else { 1 }
+}
+
 /// What is held is told in units of so many bytes: small commands need not tell of each.
 const UNIT_BYTES: u64 = 64 << 10;
 /// What a connection may always hold: a command's worth.
@@ -333,14 +338,14 @@ const DISCOVERY_TSIH: u16 = 1;
 impl<D: Device> Machine for Connection<D> {
     fn handle_input(&mut self, now: Instant, input: &mut BytesMut) -> Result<(), Blame> {
         (self.now, self.wire.now) = (now, now);
-        let mut count = 0;
-        while count < TURN_PDUS
+        let mut taken = 0;
+        while taken < TURN_SHARES
             && let Some(pdu) = pdu::next(input, self.wire.limits)?
         {
+            taken += shares(&pdu);
             self.handle(now, pdu)?;
-            count += 1;
         }
-        self.has_left = count == TURN_PDUS && pdu::bytes_wanted(input, self.wire.limits) == 0;
+        self.has_left = taken >= TURN_SHARES && pdu::bytes_wanted(input, self.wire.limits) == 0;
         if let Phase::Full(full) = &mut self.phase {
             full.heard(now);
         }
