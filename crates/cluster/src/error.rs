@@ -248,15 +248,35 @@ impl<T> Cannot<T> for anyhow::Result<T> {
         self.map_err(|error| match error.downcast::<Error>() {
             Ok(own) => Err::<T, _>(own).cannot(what).err().expect("it is an error"),
             Err(other) => {
-                let why = format!("{other:#}");
-                if why.starts_with("cannot ") {
+                let (why, code) = words(&other);
+                let text = if why.starts_with("cannot ") {
                     Error::work(why)
                 } else {
                     Error::work(format!("cannot {}: {why}", what()))
+                };
+                match code.and_then(|code| local_hint(code as u32)) {
+                    Some(hint) => text.hint(hint),
+                    None => text,
                 }
             }
         })
     }
+}
+
+/// An error and its causes, one after the other, and the system's number if one of them has it.
+fn words(error: &anyhow::Error) -> (String, Option<i32>) {
+    let mut code = None;
+    let causes = error.chain().map(|cause| {
+        let number = cause.downcast_ref::<rustix::io::Errno>().map(|one| (*one).into());
+        match cause.downcast_ref::<std::io::Error>().or(number.as_ref()) {
+            Some(error) => {
+                code = code.or(error.raw_os_error());
+                reason(error)
+            }
+            None => cause.to_string(),
+        }
+    });
+    (causes.collect::<Vec<_>>().join(": "), code)
 }
 
 /// The system's words, without Rust's "(os error 2)" and in lower case.

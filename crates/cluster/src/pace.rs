@@ -7,6 +7,7 @@
 //! ```text
 //!   receiver 10.0.0.1:5640 10.0.0.2:43210 3912000     the reader's end, the other one, bytes of payload a second
 //!   sender 10.0.0.2:5640 10.0.0.9:50112 1200000       the same for the node's own port, to readers on its machine
+//!   begin 10.0.0.2 190000                             connections to that address that the node has not seen yet
 //!   window 1048576                                    bytes that may be on their way on each connection to that node
 //!   dscp 8                                            the mark of all packets of storage, for processes of its machine
 //! ```
@@ -20,6 +21,7 @@ use covey_ninep::message::Message;
 use covey_ninep::tree::{Errno, Result};
 use covey_wire::{List, Name};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
@@ -46,7 +48,7 @@ pub const WINDOW_BYTES_MIN: usize = 16 << 10;
 
 /// How long a connection may take to come up, and how often that is looked at.
 const COMES_UP: Duration = Duration::from_secs(5);
-const COMES_UP_STEPS: u32 = 500;
+const COMES_UP_STEPS: u32 = 2500;
 
 /// What may be on its way on each of this process's connections to a node: as that node says, else as the cluster's file does.
 pub fn window(server: &str) -> Window {
@@ -252,7 +254,11 @@ async fn open(conn: &Conn) -> Result<u32> {
 
 /// The limits that one node has set.
 #[derive(Debug, Default)]
-struct Limits(BTreeSet<(Ends, bool)>);
+struct Limits {
+    flows: BTreeSet<(Ends, bool)>,
+    /// Its addresses, where it has set one for new connections.
+    begin: BTreeSet<IpAddr>,
+}
 
 impl Limits {
     /// Sets the limits of a text, and lifts those that it does not repeat.
@@ -261,18 +267,28 @@ impl Limits {
         let said: Vec<_> = said.filter(|(ends, port, _)| sayer.may_limit(ends, *port)).collect();
         let now: BTreeSet<_> =
             said.iter().map(|(ends, port, _)| (*ends, is_sender(*port))).collect();
-        for (ends, is_sender) in self.0.difference(&now) {
+        for (ends, is_sender) in self.flows.difference(&now) {
             pacing::limit(*ends, port_of(*is_sender), None);
         }
         for (ends, port, rate) in said {
             pacing::limit(ends, port, Some(rate));
         }
-        self.0 = now;
+        self.flows = now;
+        let begin = text.lines().filter_map(parse_begin);
+        let begin: BTreeMap<_, _> = begin.filter(|(own, _)| sayer.receives_at(*own)).collect();
+        for own in self.begin.iter().filter(|own| !begin.contains_key(own)) {
+            pacing::limit_new(*own, None);
+        }
+        begin.iter().for_each(|(own, rate)| pacing::limit_new(*own, Some(*rate)));
+        self.begin = begin.into_keys().collect();
     }
 
     fn lift_all(&mut self) {
-        for (ends, is_sender) in std::mem::take(&mut self.0) {
+        for (ends, is_sender) in std::mem::take(&mut self.flows) {
             pacing::limit(ends, port_of(is_sender), None);
+        }
+        for own in std::mem::take(&mut self.begin) {
+            pacing::limit_new(own, None);
         }
     }
 }
@@ -324,6 +340,18 @@ fn parse(line: &str) -> Option<(Ends, Port, u64)> {
     Some((ends, port, words.next()?.parse().ok()?))
 }
 
+/// A line for the connections to one of the node's addresses that it has not seen yet.
+pub fn begin_line(own: IpAddr, rate: u64) -> String {
+    format!("begin {own} {rate}\n")
+}
+
+fn parse_begin(line: &str) -> Option<(IpAddr, u64)> {
+    match line.split_ascii_whitespace().collect::<Vec<_>>()[..] {
+        ["begin", own, rate] => Some((own.parse().ok()?, rate.parse().ok()?)),
+        _ => None,
+    }
+}
+
 /// Lines of thousands of connections.
 const READ_BYTES: u32 = 512 << 10;
 
@@ -357,11 +385,32 @@ mod tests {
         let text: String = [1, 2].iter().map(|at| line(Port::Receiver, ends(*at), 9)).collect();
         let sayer = Sayer::at(&["10.9.9.2"], &[]);
         limits.obey(&text, &sayer);
-        assert_eq!(limits.0.len(), 2);
+        assert_eq!(limits.flows.len(), 2);
         limits.obey(&line(Port::Receiver, ends(2), 9), &sayer);
-        assert_eq!(limits.0.iter().next(), Some(&(ends(2), false)));
+        assert_eq!(limits.flows.iter().next(), Some(&(ends(2), false)));
         limits.lift_all();
-        assert!(limits.0.is_empty());
+        assert!(limits.flows.is_empty());
+    }
+
+    #[test]
+    fn what_new_connections_begin_with_is_for_the_node_itself_to_say() {
+        let mut limits = Limits::default();
+        let sayer = Sayer::at(&["10.9.8.2", "fd00::9"], &["10.9.8.4"]);
+        let own: Vec<IpAddr> = ["10.9.8.2", "10.9.8.4", "fd00::9", "10.9.8.3"]
+            .map(|address| address.parse().unwrap())
+            .into();
+        let text: String = own.iter().map(|address| begin_line(*address, 7)).collect();
+        limits.obey(&text, &sayer);
+        assert!(limits.begin.iter().eq([own[0], own[1], own[2]].iter()), "{:?}", limits.begin);
+        limits.obey(&begin_line(own[1], 7), &sayer);
+        assert!(limits.begin.iter().eq([own[1]].iter()), "it is not repeated");
+        for wrong in
+            ["begin", "begin 10.9.8.2", "begin 10.9.8.2 -1", "begin ten 10", "begin ::1 1 1"]
+        {
+            assert_eq!(parse_begin(wrong), None, "{wrong}");
+        }
+        limits.lift_all();
+        assert!(limits.begin.is_empty());
     }
 
     #[test]
@@ -435,11 +484,11 @@ mod tests {
             said(2, Port::Sender),
         ];
         limits.obey(&text.concat(), &sayer);
-        let found: Vec<_> = limits.0.iter().copied().collect();
+        let found: Vec<_> = limits.flows.iter().copied().collect();
         assert_eq!(found, [(ends(2), false), (ends(4), false)]);
         let own = Sayer::at(&["10.9.9.1"], &[]);
         limits.obey(&text.concat(), &own);
-        assert!(limits.0.contains(&(ends(2), true)));
+        assert!(limits.flows.contains(&(ends(2), true)));
         assert!(own.is_here([ends(2)].into_iter()) && !sayer.is_here([ends(2)].into_iter()));
     }
 }

@@ -14,6 +14,11 @@ pub fn own() -> String {
     of_user(&account.map_or_else(|| uid.to_string(), |account| account.name.clone()))
 }
 
+/// This process, as the server of a node: by the node's name, where a client has its user's.
+pub fn of_node(node: &str) -> String {
+    of_user(node)
+}
+
 /// This process, for a library in somebody's program: the same name where the machine's own file of users has it, else
 /// the user's number. No directory service is asked.
 pub fn in_library() -> String {

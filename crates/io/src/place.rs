@@ -7,18 +7,22 @@
 //!
 //! ```text
 //!              WINDOW alone                 faster by a tenth
-//!   Watching ───────────────► Trial (Join) ──────────────────► Settled
-//!      ▲ ▲                      │ not faster (Leave)              │ a crowd, or after SETTLED_MAX (Leave)
-//!      │ └──────── Resting ◄────┘                                 │
+//!   Watching ───────────────► Trial (Join) ──────────────────► Settled ──┐ late (Meet)
+//!      ▲ ▲                      │ not faster (Leave)              │  ▲────┘
+//!      │ └──────── Resting ◄────┘                                 │ a crowd, or after SETTLED_MAX (Leave)
 //!      └──────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! What always holds:
 //! - it joins only where [`WINDOW`] requests came in turn, almost all of them small and from one caller;
 //! - it stays only where it measured that requests come faster than before;
+//! - it meets the caller only when a request comes late: that costs something, and who is here comes in time;
 //! - what disturbs a conversation ends it when it comes often: [`DISTURBED_MAX`] times in some
 //!   [`CALM`] requests each. A tree of files has a large one here and there, and a script many programs;
 //! - each attempt that did not help doubles the time until the next one.
+//!
+//! How fast requests come is the median of the times between two of them: a file that is larger than others, or a program that
+//! computes for a moment, says nothing about it.
 
 use std::time::{Duration, Instant};
 
@@ -29,8 +33,8 @@ pub enum Act {
     Stay,
     /// Go to the caller's CPU; [`Placement::refused`] where that cannot be done.
     Join,
-    /// Look whether the caller has moved, and go there.
-    Follow,
+    /// Be where the caller is: have it come, or go there.
+    Meet,
     /// Take back what [`Act::Join`] did.
     Leave,
 }
@@ -72,8 +76,7 @@ pub struct Placement {
     /// Requests since the state began.
     count: u32,
     disturbance: Disturbance,
-    /// When the window that is being measured began.
-    since: Option<Instant>,
+    pace: Pace,
     /// How long the next rest is.
     rest: Duration,
     /// It rests because it was impossible, or did harm.
@@ -84,12 +87,51 @@ pub struct Placement {
 enum State {
     /// Counts requests that come alone.
     Watching,
-    /// Has joined the caller. A window took this long before.
+    /// Has joined the caller. Requests came this long after each other before.
     Trial(Duration),
-    /// It is faster, and until then that is not asked again.
-    Settled(Instant),
+    /// It is faster.
+    Settled(Stay),
     /// It was not, and is not tried again until then.
     Resting(Instant),
+}
+
+/// The time that it is known to be faster.
+#[derive(Clone, Copy, Debug)]
+struct Stay {
+    /// Until then it is not tried without.
+    until: Instant,
+    /// How long after each other requests come.
+    usual: Duration,
+    /// Requests until it is looked at again whether they are slower than that.
+    patience: u32,
+}
+
+/// How fast requests come.
+#[derive(Debug, Default)]
+struct Pace {
+    last: Option<Instant>,
+    gaps: Vec<Duration>,
+}
+
+impl Pace {
+    /// A request has come: the time since the one before; and once a [`WINDOW`] of them has, the median of these times.
+    fn note(&mut self, at: Instant) -> (Duration, Option<Duration>) {
+        let Some(last) = self.last.replace(at) else { return (Duration::ZERO, None) };
+        let gap = at - last;
+        self.gaps.push(gap);
+        if self.gaps.len() < WINDOW as usize {
+            return (gap, None);
+        }
+        let (_, median, _) = self.gaps.select_nth_unstable(WINDOW as usize / 2);
+        let median = *median;
+        self.gaps.clear();
+        (gap, Some(median))
+    }
+
+    fn restart(&mut self) {
+        self.last = None;
+        self.gaps.clear();
+    }
 }
 
 impl Default for Placement {
@@ -99,7 +141,7 @@ impl Default for Placement {
             caller: None,
             count: 0,
             disturbance: Disturbance::default(),
-            since: None,
+            pace: Pace::default(),
             rest: REST_MIN,
             was_refused: false,
         }
@@ -108,7 +150,7 @@ impl Default for Placement {
 
 impl Placement {
     /// A request came from `caller`, and nobody else waited for an answer. The clock is looked at now
-    /// and then only.
+    /// and then only, where it rests.
     pub fn alone(&mut self, caller: u64, now: impl Fn() -> Instant) -> Act {
         let before = self.caller.replace(caller);
         if before.is_some_and(|before| before != caller) {
@@ -116,14 +158,14 @@ impl Placement {
             let act = self.disturb(1);
             let has_joined = matches!(self.state, State::Trial(_) | State::Settled(_));
             // The next one may run elsewhere.
-            return if has_joined { Act::Follow } else { act };
+            return if has_joined { Act::Meet } else { act };
         }
         self.disturbance.in_turn();
         self.count += 1;
         match self.state {
-            State::Watching => self.watch(now),
-            State::Trial(before) => self.try_out(before, now),
-            State::Settled(until) => self.look(until, now),
+            State::Watching => self.watch(now()),
+            State::Trial(before) => self.try_out(before, now()),
+            State::Settled(stay) => self.look(stay, now()),
             State::Resting(until) => {
                 if self.count.is_multiple_of(WINDOW) && now() >= until {
                     self.begin(State::Watching);
@@ -158,10 +200,14 @@ impl Placement {
         Act::Stay
     }
 
-    /// The caller could not be joined, or somebody had to take that back because the thread did not
-    /// get to run.
+    /// The caller could not be joined.
     pub fn refused(&mut self, now: Instant) {
         self.rest = self.rest.max(REFUSED_MIN);
+        self.starved(now);
+    }
+
+    /// Somebody had to take back what was joined because the thread did not get to run.
+    pub fn starved(&mut self, now: Instant) {
         self.begin_rest(now);
         self.was_refused = true;
     }
@@ -181,58 +227,58 @@ impl Placement {
         }
     }
 
-    fn watch(&mut self, now: impl Fn() -> Instant) -> Act {
-        match self.window_took(now) {
-            None => Act::Stay,
-            Some(took) if took > WINDOW_MAX => {
-                self.begin(State::Watching);
-                Act::Stay
-            }
-            Some(took) => {
-                self.begin(State::Trial(took));
+    fn watch(&mut self, now: Instant) -> Act {
+        match self.pace.note(now) {
+            (_, Some(gap)) if gap <= GAP_MAX => {
+                self.begin(State::Trial(gap));
                 Act::Join
             }
+            _ => Act::Stay,
         }
     }
 
-    fn try_out(&mut self, before: Duration, now: impl Fn() -> Instant) -> Act {
-        // The first ones still pay for the move.
+    fn try_out(&mut self, before: Duration, now: Instant) -> Act {
+        // The first ones still pay for the move, and for whoever has not come yet.
         if self.count <= SETTLING {
-            return Act::Stay;
+            return if self.count.is_multiple_of(PATIENCE) { Act::Meet } else { Act::Stay };
         }
-        let Some(took) = self.window_took(&now) else { return Act::Stay };
-        if took * 10 <= before * 9 {
-            self.rest = REST_MIN;
-            self.begin(State::Settled(now() + SETTLED_MAX));
-            return Act::Follow;
+        match self.pace.note(now) {
+            (gap, None) if is_slower(gap, before) && self.count.is_multiple_of(PATIENCE) => {
+                Act::Meet
+            }
+            (_, None) => Act::Stay,
+            (_, Some(gap)) if gap * 10 <= before * 9 => {
+                self.rest = REST_MIN;
+                let until = now + SETTLED_MAX;
+                self.begin(State::Settled(Stay { until, usual: gap, patience: 0 }));
+                Act::Stay
+            }
+            (_, Some(_)) => {
+                self.begin_rest(now);
+                Act::Leave
+            }
         }
-        self.begin_rest(now());
-        Act::Leave
     }
 
-    fn look(&mut self, until: Instant, now: impl Fn() -> Instant) -> Act {
-        if !self.count.is_multiple_of(LOOK) {
-            return Act::Stay;
+    fn look(&mut self, mut stay: Stay, now: Instant) -> Act {
+        let (gap, median) = self.pace.note(now);
+        if median.is_some() && now >= stay.until {
+            self.begin(State::Watching);
+            return Act::Leave;
         }
-        if now() < until {
-            return Act::Follow;
+        stay.usual = median.unwrap_or(stay.usual);
+        stay.patience = stay.patience.saturating_sub(1);
+        let meets = stay.patience == 0 && is_slower(gap, stay.usual);
+        if meets {
+            stay.patience = PATIENCE;
         }
-        self.begin(State::Watching);
-        Act::Leave
-    }
-
-    /// How long the window took that began with the first call, once it is over.
-    fn window_took(&mut self, now: impl Fn() -> Instant) -> Option<Duration> {
-        let Some(since) = self.since else {
-            self.since = Some(now());
-            self.count = SETTLING;
-            return None;
-        };
-        (self.count >= SETTLING + WINDOW).then(|| now() - since)
+        self.state = State::Settled(stay);
+        if meets { Act::Meet } else { Act::Stay }
     }
 
     fn begin(&mut self, state: State) {
-        (self.state, self.count, self.since) = (state, 0, None);
+        (self.state, self.count) = (state, 0);
+        self.pace.restart();
     }
 
     fn begin_rest(&mut self, now: Instant) {
@@ -240,6 +286,11 @@ impl Placement {
         self.begin(State::Resting(now + self.rest));
         self.rest = (self.rest * 2).min(REST_MAX);
     }
+}
+
+/// Whether a request came so late that the caller may have gone elsewhere: half as late again as they do.
+fn is_slower(gap: Duration, usual: Duration) -> bool {
+    gap * 2 > usual * 3
 }
 
 /// Requests that make a conversation, and by which its speed is measured.
@@ -250,17 +301,19 @@ pub const DISTURBED_MAX: u32 = 4;
 pub const CALM: u32 = 16;
 /// Requests after a move that are not measured.
 pub const SETTLING: u32 = 16;
-/// Requests between two looks at where the caller is.
+/// Requests between two looks of a server at where its front is.
 pub const LOOK: u32 = 64;
-/// A window that takes longer is no busy conversation: 200 µs a request.
-const WINDOW_MAX: Duration = Duration::from_micros(200 * WINDOW as u64);
+/// Where requests come further apart than this it is no busy conversation.
+const GAP_MAX: Duration = Duration::from_micros(200);
 /// After this time it is tried without again.
 const SETTLED_MAX: Duration = Duration::from_secs(2);
+/// Requests between two times that the caller is met.
+const PATIENCE: u32 = 4;
 /// The time until the next attempt, after the first one that did not help.
 const REST_MIN: Duration = Duration::from_millis(20);
 /// The longest time between attempts.
 const REST_MAX: Duration = Duration::from_secs(20);
-/// The shortest rest after it was impossible, or did harm.
+/// The shortest rest after it was impossible.
 const REFUSED_MIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -275,6 +328,8 @@ mod tests {
         apart: Duration,
         together: Duration,
         joined: bool,
+        /// The caller went to the other CPU, and was not met yet.
+        parted: bool,
         acts: Vec<Act>,
     }
 
@@ -286,13 +341,14 @@ mod tests {
                 apart: Duration::from_micros(apart_us),
                 together: Duration::from_micros(together_us),
                 joined: false,
+                parted: false,
                 acts: Vec::new(),
             }
         }
 
         fn ask(&mut self, caller: u64, times: u32) {
             for _ in 0..times {
-                self.now += if self.joined { self.together } else { self.apart };
+                self.now += if self.joined && !self.parted { self.together } else { self.apart };
                 let act = self.placement.alone(caller, || self.now);
                 self.note(act);
             }
@@ -305,7 +361,10 @@ mod tests {
                     assert!(!self.joined, "joined twice");
                     self.joined = true;
                 }
-                Act::Follow => assert!(self.joined, "nobody is followed"),
+                Act::Meet => {
+                    assert!(self.joined, "nobody is met");
+                    self.parted = false;
+                }
                 Act::Leave => {
                     assert!(self.joined, "left twice");
                     self.joined = false;
@@ -316,6 +375,10 @@ mod tests {
 
         fn joins(&self) -> usize {
             self.acts.iter().filter(|act| **act == Act::Join).count()
+        }
+
+        fn meets(&self) -> usize {
+            self.acts.iter().filter(|act| **act == Act::Meet).count()
         }
     }
 
@@ -329,10 +392,59 @@ mod tests {
         scene.ask(7, 5000);
         assert!(scene.joined);
         assert_eq!(scene.joins(), 1);
-        assert!(
-            scene.acts.iter().filter(|act| **act == Act::Follow).count()
-                >= 5000 / LOOK as usize - 4
-        );
+        let meets = scene.meets();
+        scene.ask(7, 5000);
+        assert_eq!(scene.meets(), meets, "who is faster is here");
+    }
+
+    #[test]
+    fn a_caller_that_goes_elsewhere_is_met_as_soon_as_it_is_slower() {
+        let mut scene = Scene::new(20, 10);
+        scene.ask(7, 1000);
+        let meets = scene.meets();
+        for _ in 0..10 {
+            scene.parted = true;
+            scene.ask(7, 1);
+            assert!(!scene.parted);
+            scene.ask(7, 10 * WINDOW);
+        }
+        assert!(scene.joined);
+        assert_eq!(scene.meets(), meets + 10);
+    }
+
+    #[test]
+    fn a_caller_that_never_stays_is_met_now_and_then() {
+        let mut scene = Scene::new(20, 10);
+        scene.ask(7, 1000);
+        let meets = scene.meets();
+        for _ in 0..WINDOW {
+            scene.parted = true;
+            scene.ask(7, 1);
+        }
+        let met = scene.meets() - meets;
+        assert!((4..=(WINDOW / PATIENCE) as usize).contains(&met), "{met} times");
+    }
+
+    #[test]
+    fn who_asks_for_more_than_before_is_met_in_vain_for_a_window_only() {
+        let mut scene = Scene::new(20, 10);
+        scene.ask(7, 1000);
+        let meets = scene.meets();
+        scene.together *= 3;
+        scene.ask(7, 5000);
+        let in_vain = scene.meets() - meets;
+        assert!((1..=2 * (WINDOW / PATIENCE) as usize).contains(&in_vain), "{in_vain} times");
+    }
+
+    #[test]
+    fn a_few_slow_requests_change_nothing() {
+        let mut scene = Scene::new(15, 10);
+        for _ in 0..1000 {
+            scene.ask(7, 9);
+            scene.now += Duration::from_millis(1);
+        }
+        assert!(scene.joined);
+        assert_eq!(scene.joins(), 1);
     }
 
     #[test]
@@ -392,12 +504,12 @@ mod tests {
     }
 
     #[test]
-    fn the_next_caller_is_followed() {
+    fn the_next_caller_is_met() {
         let mut scene = Scene::new(15, 10);
         scene.ask(7, 1000);
-        let follows = scene.acts.len();
+        let acts = scene.acts.len();
         scene.ask(8, 1);
-        assert_eq!(scene.acts[follows..], [Act::Follow]);
+        assert_eq!(scene.acts[acts..], [Act::Meet]);
     }
 
     #[test]

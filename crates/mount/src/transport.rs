@@ -22,7 +22,7 @@ use super::abi::reply::{InvalInode, OutHeader, encode};
 use super::abi::{self, Header, Request};
 use buffers::Buffers;
 use callers::{Callers, Waits as CallerWaits};
-use covey_io::os::place::Front;
+use covey_io::os::place::{Front, Meeting};
 use covey_ninep::tree::Errno;
 use covey_wire::{Blame, Bytes, Payload};
 use gate::{Stood, Waiting, Waits};
@@ -181,8 +181,9 @@ fn admit<S: Service>(
             let interrupted = interrupts.enter(header.unique);
             let waiting =
                 service.is_wait(&request).then(|| Box::new(waits.enter(header.unique, message)));
-            let waits = callers.note(&header);
-            let reply = PendingReply { device: device.clone(), unique: Some(header.unique), waits };
+            let (waits, meeting) = callers.note(&header);
+            let (device, unique) = (device.clone(), Some(header.unique));
+            let reply = PendingReply { device, unique, waits, meeting };
             let asked = answer(service.clone(), header, request, interrupted, reply, waiting);
             tokio::task::spawn_local(asked);
         }
@@ -249,6 +250,8 @@ struct PendingReply {
     unique: Option<u64>,
     /// The caller, who waits for as long as this is there.
     waits: Option<CallerWaits>,
+    /// How the caller is to be woken.
+    meeting: Option<Meeting>,
 }
 
 impl PendingReply {
@@ -262,8 +265,10 @@ impl PendingReply {
         if let (Some(waits), Ok(Answer::Data(data))) = (self.waits.take(), &outcome) {
             waits.note(data.len());
         }
-        if let Some(unique) = self.unique.take() {
-            self.device.reply(unique, outcome);
+        let Some(unique) = self.unique.take() else { return };
+        match self.meeting.take() {
+            Some(meeting) => meeting.answer(|| self.device.reply(unique, outcome)),
+            None => self.device.reply(unique, outcome),
         }
     }
 }

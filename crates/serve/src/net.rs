@@ -87,6 +87,8 @@ struct News {
     number: Cell<u64>,
     bell: Bell,
     lines: RefCell<BTreeMap<(Ends, bool), u64>>,
+    /// What connections begin with that are not among them, by this machine's address.
+    begin: RefCell<BTreeMap<IpAddr, u64>>,
     at: Cell<Option<Instant>>,
 }
 
@@ -264,10 +266,11 @@ impl Net {
         }
         wires.retain(|name, _| counted.wires.contains_key(name));
         let has_strays = wires.values().any(Wire::has_strays);
+        let begin = wires.values().flat_map(Wire::begin).collect();
         drop(wires);
         self.obey_own(&lines);
         self.give_credit(&lines);
-        self.news.tell(lines);
+        self.news.tell(lines, begin);
         has_strays
     }
 
@@ -298,7 +301,7 @@ impl Net {
         self.wires.borrow_mut().clear();
         pacing::lift(Port::Sender, |_| true);
         credits::set_rates(|_| None);
-        self.news.tell(BTreeMap::new());
+        self.news.tell(BTreeMap::new(), BTreeMap::new());
     }
 
     /// Whoever sends to a node follows what that node's port can take.
@@ -341,23 +344,26 @@ impl News {
     }
 
     /// Wakes readers where something has changed by more than a little, or nothing was said for a while.
-    fn tell(&self, lines: BTreeMap<(Ends, bool), u64>) {
+    fn tell(&self, lines: BTreeMap<(Ends, bool), u64>, begin: BTreeMap<IpAddr, u64>) {
         let is_old = self.at.get().is_none_or(|at| at.elapsed() > SILENCE_MAX / 4);
-        if !is_old && is_like(&self.lines.borrow(), &lines) {
+        let is_like = is_like(&self.lines.borrow(), &lines, LIKE)
+            && is_like(&self.begin.borrow(), &begin, LIKE_BEGIN);
+        if !is_old && is_like {
             return;
         }
         self.lines.replace(lines);
+        self.begin.replace(begin);
         self.at.set(Some(Instant::now()));
         self.number.set(self.number.get() + 1);
         self.bell.ring();
     }
 }
 
-/// Whether these are the same connections at nearly the same rates.
-fn is_like(old: &BTreeMap<(Ends, bool), u64>, new: &BTreeMap<(Ends, bool), u64>) -> bool {
+/// Whether these are the same connections, or addresses, at nearly the same rates.
+fn is_like<K: Eq>(old: &BTreeMap<K, u64>, new: &BTreeMap<K, u64>, part: f64) -> bool {
     old.len() == new.len()
         && old.iter().zip(new).all(|((key, rate), (other, now))| {
-            key == other && rate.abs_diff(*now) as f64 <= LIKE * *rate as f64
+            key == other && rate.abs_diff(*now) as f64 <= part * *rate as f64
         })
 }
 
@@ -374,6 +380,8 @@ const ISCSI_PORT: u16 = 3260;
 const FOLLOW_EVERY: Duration = Duration::from_millis(200);
 /// By what part a rate changes before that is told.
 const LIKE: f64 = 0.02;
+/// The same of what new connections begin with.
+const LIKE_BEGIN: f64 = 0.25;
 
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@ use crate::{accept, boot, data, fs, identity as who, lobby, meta, place, tree, v
 use anyhow::{Context, bail};
 use covey_cluster::key::{KeyFiles, read as read_key};
 use covey_cluster::net::{self, ClusterNet};
+use covey_cluster::process_name;
 use covey_cluster::tuned::TuneFile;
 use covey_io::disk::Disk;
 use covey_io::os::directory::{DirectoryError, Identity, StoreDir};
@@ -94,7 +95,8 @@ pub async fn serve_with(
     };
     let config = Arc::new(config.clone());
     let msize = Some(covey_cluster::tuned::msize(tune));
-    let net = Arc::new(ClusterNet::new(config.clone(), key));
+    let called = process_name::of_node(name);
+    let net = Arc::new(ClusterNet::new(config.clone(), key).called(&called));
     let keys = KeyFiles::of(&config, key);
     let (parts, names) = build(&config, &node, net.clone())?;
     views::bind(&names, &config, &net)?;

@@ -149,6 +149,7 @@ impl Volumes {
         // The connections of initiators have threads of their own, and the servers are perhaps on the same CPUs.
         let cpus = std::thread::available_parallelism().map_or(1, |count| count.get());
         let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.on_thread_start(covey_io::os::place::everywhere);
         builder.worker_threads((cpus / 2).clamp(1, WORKERS_MAX)).thread_name("volumes");
         let runtime = builder.enable_all().build()?;
         let net = {

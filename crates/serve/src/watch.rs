@@ -16,6 +16,7 @@ use accounts::{Accounts, Standing, Sums};
 use covey_ninep::tree::{Data, Outcome, Result};
 use covey_wire::Bytes;
 use files::{Files, Who};
+use histogram::put;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::hash::RandomState;
@@ -309,29 +310,18 @@ impl Watch {
     pub fn text(&self, detail: Detail) -> String {
         let mut out = String::new();
         for op in self.ops.borrow().iter().flatten() {
+            let (part, name) = (self.part, op.name);
             let (errors, bytes) = (op.errors.value(), op.bytes.value());
-            let (part, name, times) = (self.part, op.name, op.times.text(detail));
-            out += &format!("op {part}.{name} errors {errors} bytes {bytes} {times}\n");
+            put(&mut out, format_args!("op {part}.{name} errors {errors} bytes {bytes} "));
+            op.times.write(&mut out, detail);
+            out.push('\n');
         }
         self.part_with_ended();
         if detail == Detail::Buckets {
             self.settle();
         }
-        for client in self.clients.borrow().iter() {
-            let (requests, bytes) = (client.requests.value(), client.bytes.value());
-            if requests > 0 {
-                let name = client.name.borrow();
-                let account = match client.standing.get() {
-                    Standing::Others if detail == Detail::Buckets => format!(" account {OTHERS}"),
-                    _ => String::new(),
-                };
-                let (part, times) = (self.part, client.times.text(detail));
-                let (read, written) = (client.bytes_read.value(), client.bytes_written.value());
-                out += &format!(
-                    "client {part} {name:?} bytes {bytes} bytes_read {read} bytes_written {written} \
-                     {times}{account}\n"
-                );
-            }
+        for client in self.clients.borrow().iter().filter(|client| client.requests.value() > 0) {
+            client.write(&mut out, self.part, detail);
         }
         if detail == Detail::Buckets {
             out += &self.accounts.borrow().text(self.part);
@@ -353,6 +343,20 @@ impl Op {
 }
 
 impl Client {
+    /// Its line.
+    fn write(&self, out: &mut String, part: &str, detail: Detail) {
+        let name = self.name.borrow();
+        let (bytes, read) = (self.bytes.value(), self.bytes_read.value());
+        let written = self.bytes_written.value();
+        put(out, format_args!("client {part} {name:?} bytes {bytes} "));
+        put(out, format_args!("bytes_read {read} bytes_written {written} "));
+        self.times.write(out, detail);
+        if detail == Detail::Buckets && self.standing.get() == Standing::Others {
+            put(out, format_args!(" account {OTHERS}"));
+        }
+        out.push('\n');
+    }
+
     fn sums(&self) -> Sums {
         Sums::of(self.bytes.value(), &self.times)
     }

@@ -16,7 +16,7 @@
 //! - without messages the order is free, so bulk loses nothing; so it is where orders turn out to be of no use;
 //! - with messages, bulk is ordered at least [`Settings::least`] and at most `1 - margin` of the port;
 //! - the rates of all flows add up to no more than the port's rate for bulk, but for a tenth of its node's fair share for
-//!   each that is quiet;
+//!   each that is quiet, or that was not seen yet;
 //! - the shares are max-min fair among senders, and among the flows of one sender.
 //!
 //! Rates are bytes on the wire in a second, with everything that a frame occupies; [`Port::payload`] converts.
@@ -32,7 +32,7 @@ pub use fair::divide;
 use crate::wire::Wire;
 use futile::Futile;
 use load::Load;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How long an interval should be, in seconds. Others work; one of them more than `GAP_S` is not judged.
 pub const INTERVAL_S: f64 = 0.010;
@@ -214,6 +214,16 @@ impl Port {
     /// What the port can take for bulk, in bytes on the wire in a second: the whole of it while it is free.
     pub fn bulk(&self) -> f64 {
         self.bulk
+    }
+
+    /// What a connection that has not been seen yet may begin with, while bulk is paced: a sender that joins would else fill the
+    /// queue until it is seen.
+    pub fn begin(&self) -> Option<f64> {
+        self.is_guarded().then(|| START * self.bulk / self.senders().max(1) as f64)
+    }
+
+    fn senders(&self) -> usize {
+        self.flows.values().map(|flow| flow.node).collect::<BTreeSet<_>>().len()
     }
 
     /// The lowest and the last round trip of a probe in seconds.

@@ -54,9 +54,14 @@ impl Sayer {
     /// Whether it may limit a connection of this process.
     pub fn may_limit(&self, (here, there): &Ends, port: Port) -> bool {
         match port {
-            Port::Receiver => self.own.contains(&there.ip()) || self.portals.contains(&there.ip()),
+            Port::Receiver => self.receives_at(there.ip()),
             Port::Sender => self.is_here || self.own.contains(&here.ip()),
         }
+    }
+
+    /// Whether connections to this address are connections to it.
+    pub fn receives_at(&self, address: IpAddr) -> bool {
+        self.own.contains(&address) || self.portals.contains(&address)
     }
 
     /// One whose addresses are known, and those of its portals.

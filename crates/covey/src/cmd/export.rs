@@ -15,7 +15,7 @@ use std::path::PathBuf;
 /// EXAMPLES
 ///
 ///     covey export /srv/data                                at tcp!127.0.0.1!5640
-///     covey export /srv/data --listen unix!/run/data.sock --read-only
+///     covey export /srv/data --listen 'unix!/run/data.sock' --read-only
 ///     mount -t 9p -o trans=tcp,port=5640,version=9p2000.L 127.0.0.1 /mnt
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment)]

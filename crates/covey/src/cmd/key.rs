@@ -89,6 +89,9 @@ impl Checks {
 
 /// How long a node may take to answer.
 const LIMIT: Duration = Duration::from_secs(4);
+/// How often a server looks at its key files, and how many looks it is given to find a new key.
+const LOOK: Duration = Duration::from_millis(500);
+const LOOKS: u32 = 4;
 
 /// What a node says to a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -238,7 +241,7 @@ async fn retire(config: &Config, checks: Checks, context: &Context) -> Result<()
 
 /// That all nodes take a key: whoever proved another one then would be shut out.
 async fn must_take(config: &Config, key: Key, what: &str, which: &str) -> Result<()> {
-    let said = ask_all(config, Some(key)).await.unwrap_or_default();
+    let said = ask_until_seen(config, key).await;
     let names = |wanted: fn(&Answer) -> bool| -> Vec<&str> {
         let nodes = config.nodes.iter().zip(&said);
         nodes.filter(|(_, answer)| wanted(answer)).map(|(node, _)| node.name.as_str()).collect()
@@ -247,17 +250,33 @@ async fn must_take(config: &Config, key: Key, what: &str, which: &str) -> Result
     let silent = names(|answer| matches!(answer, Answer::Silent(_)));
     let why = match (&refuse[..], &silent[..]) {
         ([], []) => return Ok(()),
-        ([], silent) => format!("{} does not answer", silent.join(", ")),
-        (refuse, []) => format!("{} does not take {which}", refuse.join(", ")),
+        ([], silent) => format!("{} not answer", do_not(silent)),
+        (refuse, []) => format!("{} not take {which}", do_not(refuse)),
         (refuse, silent) => {
-            let (refuse, silent) = (refuse.join(", "), silent.join(", "));
-            format!("{refuse} does not take {which}, and {silent} does not answer")
+            format!("{} not take {which}, and {} not answer", do_not(refuse), do_not(silent))
         }
     };
     Err(Error::work(format!("cannot {what}: {why}")).hint(
         "a server looks at its key files twice a second; `covey key ls` shows all nodes, --force does it all the \
          same",
     ))
+}
+
+/// What all nodes say to a key, when each has had the time to look at its files: who has just written them need not wait.
+async fn ask_until_seen(config: &Config, key: Key) -> Vec<Answer> {
+    for _ in 0..LOOKS {
+        let said = ask_all(config, Some(key)).await.unwrap_or_default();
+        if !said.contains(&Answer::Refuses) {
+            return said;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    ask_all(config, Some(key)).await.unwrap_or_default()
+}
+
+/// Names, and the verb that goes with their number.
+fn do_not(nodes: &[&str]) -> String {
+    format!("{} {}", nodes.join(", "), if nodes.len() == 1 { "does" } else { "do" })
 }
 
 /// The cluster's key and the one beside it.

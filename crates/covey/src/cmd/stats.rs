@@ -17,7 +17,7 @@ use covey_ninep::tree::Errno;
 use gather::{Answers, Missing, failure, names_of};
 use rustix::fs::getxattr;
 use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 /// Show what the servers do: operations, latencies, clients, slow requests
@@ -306,7 +306,7 @@ fn tell(shown: &[(String, Lines)], missing: Option<&[Missing]>, context: &Contex
 
 /// `KIND NAME key value key value ...`, or `name value`.
 pub fn parse(text: &str) -> Lines {
-    let mut lines = Lines::new();
+    let (mut lines, mut copies) = (Lines::new(), HashMap::<String, usize>::new());
     for line in text.lines() {
         let words = split(line);
         let (name, rest) = match &words[..] {
@@ -339,11 +339,11 @@ pub fn parse(text: &str) -> Lines {
             );
             (pair[0].clone(), value)
         });
-        // Several connections of one client are shown one by one.
+        // Several connections of one client are shown one by one. There may be thousands, so each goes on counting.
         let mut unique = name.clone();
-        let mut copy = 1;
+        let copy = copies.entry(name.clone()).or_insert(1);
         while lines.contains_key(&unique) {
-            copy += 1;
+            *copy += 1;
             unique = format!("{name} #{copy}");
         }
         lines.insert(unique, pairs.collect());
@@ -394,6 +394,16 @@ mod tests {
         assert_eq!(works["checked"]["at"], json!("2026-11-28T01:02:03.000Z"));
         assert_eq!(works["checked"]["left"], json!(1));
         assert_eq!(parse("op a count 1 buckets 3:1,4:2")["op a"]["buckets"], json!("3:1,4:2"));
+    }
+
+    /// Where each looks for a free name from the first one on, the time grows with the square of their number.
+    #[test]
+    fn many_connections_of_one_name_are_told_apart_soon() {
+        let line = "client data \"a\" bytes 1 count 1\n";
+        let lines = parse(&format!("client data \"a #3\" count 5\n{}", line.repeat(50_000)));
+        assert_eq!(lines.len(), 50_001);
+        assert_eq!(lines["client data a #3"]["count"], json!(5));
+        assert!(lines.contains_key("client data a #50001"));
     }
 
     #[test]

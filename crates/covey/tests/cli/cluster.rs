@@ -1,6 +1,8 @@
 //! `covey up`, `down`, `status`, `ping` where nothing is started: what is refused and why.
 
 use crate::home::Home;
+use crate::support::{has_program, is_root, run, skip};
+use std::process::Command;
 
 #[test]
 fn down_where_nothing_runs_is_no_error() {
@@ -57,6 +59,22 @@ fn a_first_up_that_fails_leaves_nothing_behind() {
     drop(taken);
     home.run(["up", "--dir", &dir, "-n", "1"]).ok();
     home.run(["down", "--dir", &dir]).ok();
+}
+
+#[test]
+fn a_first_up_on_a_full_disk_leaves_nothing_behind() {
+    if !is_root() || !has_program("unshare") {
+        return skip("needs root and unshare for a full disk");
+    }
+    let home = Home::new();
+    let script = "mount -t tmpfs -o size=64k none . && cd \"$PWD\" && \"$0\" up --dir \"$PWD/c\"; \
+                  echo code $?; ls -A";
+    let mut shell = Command::new("unshare");
+    shell.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_covey")]);
+    shell.current_dir(home.path(""));
+    let done = run(shell);
+    assert_eq!(done.stdout, "code 1\n", "{done}");
+    assert!(done.stderr.contains(": no space left on device\nhint: `df` shows"), "{done}");
 }
 
 #[test]

@@ -111,7 +111,7 @@ fn a_command_that_cannot_be_done_says_why() {
     let session = Session::begin(&mounted.path("xcpu"));
     for (command, why) in [
         ("exec\n", "nothing was written to exec"),
-        ("exec /no/such/program\n", "/no/such/program: No such file"),
+        ("exec /no/such/program\n", "/no/such/program: no such file"),
         ("signal TERM\n", "no program runs"),
         ("signal FOO\n", "there is no signal \"FOO\""),
         ("type odd\n", "normal or persistent"),

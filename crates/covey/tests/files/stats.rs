@@ -188,6 +188,22 @@ fn count_of_writes(told: &Value) -> u64 {
     told["io1"]["op data.write"]["count"].as_u64().unwrap_or(0)
 }
 
+/// The servers are clients of each other, and are not to be looked for among the programs.
+#[test]
+fn a_server_is_shown_by_its_nodes_name_where_it_is_a_client() {
+    let cluster = Cluster::up(2);
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let is_meta = format!("client data meta@{} ", host.trim());
+    until("io1 shows the metadata server among its clients", || {
+        let told: Value = serde_json::from_str(&cluster.covey(&["--json", "stats"])).unwrap();
+        let items = told["io1"].as_object().unwrap_or_else(|| panic!("{told:#}"));
+        let clients = items.keys().filter(|item| item.starts_with("client data "));
+        let clients: Vec<&String> = clients.collect();
+        assert!(!clients.iter().any(|name| name.contains("unix!pid")), "{clients:?}");
+        clients.iter().any(|name| name.starts_with(&is_meta))
+    });
+}
+
 #[test]
 fn any_9p_client_reads_the_numbers_and_a_wrong_command_is_refused_with_a_reason() {
     let cluster = Cluster::up(1);

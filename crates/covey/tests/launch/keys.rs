@@ -132,7 +132,7 @@ fn a_key_is_replaced_node_by_node_while_all_of_them_work_and_the_old_one_is_wort
         next == ["takes it", "refuses it", "refuses it"]
     });
     let early = keyed.try_covey("n1", &["key", "rotate"]);
-    assert!(!early.ok && early.stderr.contains("n2, n3 does not take the next key"), "{early}");
+    assert!(!early.ok && early.stderr.contains("n2, n3 do not take the next key"), "{early}");
     let absent = keyed.try_covey("n2", &["key", "rotate"]);
     assert!(!absent.ok && absent.stderr.contains("covey keygen --next"), "{absent}");
     for node in ["n2", "n3"] {

@@ -171,3 +171,17 @@ fn nodes_of_one_name_do_not_end_each_others_programs() {
     one.exec("n1", &[covey, "down"]);
     other.exec("n1", &[covey, "down"]);
 }
+
+#[test]
+fn a_node_that_cannot_be_reached_is_named_with_the_reason() {
+    let cluster = cluster(2);
+    cluster.kill("io2");
+    for words in [&["ps"][..], &["nodes"]] {
+        let done = cluster.try_covey(words);
+        assert_eq!(done.code, Some(1), "{done}");
+        let said = done.stdout.clone() + &done.stderr;
+        let socket = cluster.socket("io2");
+        let why = format!("cannot reach node io2: cannot connect to unix!{}", socket.display());
+        assert!(said.contains(&why), "{done}");
+    }
+}

@@ -157,7 +157,7 @@ fn a_node_of_this_machine_is_logged_in_to_by_its_own_socket() {
         sessions.map(|one| one["address"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     let attached = Attached::new(&cluster, "disk", &["--portal", &address]);
-    assert_eq!(come_to(), [address.clone()]);
+    assert_eq!(come_to(), std::slice::from_ref(&address));
     attached.detach();
     let attached = Attached::new(&cluster, "disk", &["--patience", "2"]);
     assert_eq!(come_to(), ["unix"]);

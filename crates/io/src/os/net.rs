@@ -27,7 +27,7 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -320,6 +320,11 @@ fn unix_peer(stream: &UnixStream) -> io::Result<PeerInfo> {
 }
 
 fn bind_unix(path: &Path, mode: u32) -> io::Result<Listener> {
+    if let Some(parent) = path.parent() {
+        // /run is empty after a boot, and without systemd nobody makes a directory there. Why it cannot be made, or that
+        // more than it is missing, the bind says.
+        let _ = fs::DirBuilder::new().mode(0o755).create(parent);
+    }
     SocketFile::clear(path)?;
     let socket = unix_socket()?;
     let name = rustix::net::SocketAddrUnix::new(path).map_err(|error| match error {

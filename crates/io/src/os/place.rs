@@ -27,7 +27,7 @@ mod scout;
 mod thread;
 
 pub use follower::Follower;
-pub use front::{Front, Whereabouts};
+pub use front::{Front, Meeting, Whereabouts};
 pub use thread::run_first;
 
 use rustix::thread::CpuSet;
@@ -35,7 +35,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Larger data takes so long to copy that two CPUs are worth more than none woken.
-pub const SMALL_BYTES: usize = 32 << 10;
+pub const SMALL_BYTES: usize = 128 << 10;
 
 /// How often threads of this process have moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -94,6 +94,7 @@ impl Thread {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
         let work = move || {
+            super::place::everywhere();
             let set = LocalSet::new();
             set.block_on(&runtime, async {
                 while let Some(job) = queue.recv().await {

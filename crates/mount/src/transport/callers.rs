@@ -1,7 +1,7 @@
 //! Who waits for answers: whether it is one program alone, whose CPU the thread may then share.
 
 use crate::abi::Header;
-use covey_io::os::place::{Front, SMALL_BYTES, Whereabouts};
+use covey_io::os::place::{Front, Meeting, SMALL_BYTES, Whereabouts};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -37,20 +37,20 @@ impl Callers {
         Callers { front, waiting: Rc::default() }
     }
 
-    /// A request was read. Nobody waits for what the kernel says for itself, such as RELEASE.
-    pub fn note(&mut self, header: &Header) -> Option<Waits> {
-        let front = self.front.as_mut()?;
-        if header.pid == 0 {
-            return None;
-        }
+    /// A request was read: who waits, and how it is to be woken. Nobody waits for what the kernel says for itself, such as
+    /// RELEASE.
+    pub fn note(&mut self, header: &Header) -> (Option<Waits>, Option<Meeting>) {
+        let Some(front) = self.front.as_mut().filter(|_| header.pid != 0) else {
+            return (None, None);
+        };
         if self.waiting.large.take() || header.len as usize > SMALL_BYTES {
             front.large();
         }
         if Rc::strong_count(&self.waiting) == 1 {
-            front.alone(header.pid.into(), || Whereabouts::OfThread(header.pid))
+            front.alone(header.pid.into(), || Whereabouts::Waits(header.pid))
         } else {
             front.crowd()
         }
-        Some(self.waiting.clone())
+        (Some(self.waiting.clone()), front.meets())
     }
 }

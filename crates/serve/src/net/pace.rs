@@ -2,7 +2,7 @@
 //! the same open file.
 
 use super::Net;
-use covey_cluster::pace::line;
+use covey_cluster::pace::{begin_line, line};
 use covey_io::os::net::pacing::Port;
 use covey_ninep::client::WINDOW_BYTES;
 use covey_ninep::message::Qid;
@@ -80,6 +80,9 @@ impl Net {
         let set = self.set.borrow();
         text += &format!("dscp {}\n", set.dscp);
         text += &format!("window {}\n", set.window.unwrap_or(WINDOW_BYTES));
+        for (own, rate) in self.news.begin.borrow().iter().filter(|_| from.is_some()) {
+            text += &begin_line(*own, *rate);
+        }
         for (((own, other), is_sender), rate) in self.news.lines.borrow().iter() {
             let is_meant = from.map_or(*is_sender, |from| own.ip() == from);
             let port = if *is_sender { Port::Sender } else { Port::Receiver };

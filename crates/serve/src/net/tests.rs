@@ -49,16 +49,21 @@ fn said(outcome: Outcome<()>) -> String {
 fn a_small_change_of_a_rate_is_no_news() {
     let news = News::default();
     let lines = |rate: u64| BTreeMap::from([((ends(2, 1), false), rate)]);
-    news.tell(lines(1000));
+    let tell = |lines| news.tell(lines, BTreeMap::new());
+    tell(lines(1000));
     let first = news.number.get();
-    news.tell(lines(1010));
+    tell(lines(1010));
     assert_eq!(news.number.get(), first);
-    news.tell(lines(1050));
+    tell(lines(1050));
     assert_eq!(news.number.get(), first + 1);
-    news.tell(BTreeMap::from([((ends(2, 2), false), 1050)]));
+    tell(BTreeMap::from([((ends(2, 2), false), 1050)]));
     assert_eq!(news.number.get(), first + 2);
-    news.tell(BTreeMap::new());
+    tell(BTreeMap::new());
     assert_eq!(news.number.get(), first + 3);
+    let begin = |rate| news.tell(BTreeMap::new(), BTreeMap::from([([10, 0, 0, 1].into(), rate)]));
+    begin(100);
+    begin(120);
+    assert_eq!(news.number.get(), first + 4);
 }
 
 #[test]
@@ -74,13 +79,15 @@ fn a_reader_waits_for_news_and_reads_those_of_its_own_machine() {
         let read = || pace.read(&user, &open.node, Read::bytes(0, 4096)).into_outcome().wait();
         let lines = [(ends(2, 7), 11), (ends(3, 7), 22)].map(|(ends, rate)| ((ends, false), rate));
         let soon = net.clone();
-        tokio::task::spawn_local(async move { soon.news.tell(BTreeMap::from(lines)) });
+        let begin = BTreeMap::from([([10, 0, 0, 1].into(), 5)]);
+        tokio::task::spawn_local(async move { soon.news.tell(BTreeMap::from(lines), begin) });
         let text = String::from_utf8(read().await.unwrap().to_vec()).unwrap();
         let all = "dscp 8\nwindow 33554432\n";
-        assert_eq!(text, format!("news 1\n{all}receiver 10.0.0.2:7 10.0.0.1:5640 11\n"));
+        let rates = "begin 10.0.0.1 5\nreceiver 10.0.0.2:7 10.0.0.1:5640 11\n";
+        assert_eq!(text, format!("news 1\n{all}{rates}"));
         let again = tokio::time::timeout(Duration::from_millis(20), read()).await;
         assert!(again.is_err(), "there is no other news: {again:?}");
-        net.news.tell(BTreeMap::new());
+        net.news.tell(BTreeMap::new(), BTreeMap::new());
         assert_eq!(read().await.unwrap(), format!("news 2\n{all}"));
     });
 }
@@ -197,6 +204,26 @@ fn counted(bulk: f64, messages: f64) -> counter::Counted {
         rest: Rest::Messages,
     };
     counter::Counted { seconds: 0.01, wires: BTreeMap::from([("eth0".to_owned(), seen)]) }
+}
+
+/// A sender that joins fills the queue until it is seen, unless it is told before what to begin with.
+#[test]
+fn new_connections_are_told_what_to_begin_with_while_messages_flow() {
+    with_net(FILE, async |net| {
+        let begin = || net.news.begin.borrow().get(&IpAddr::from([10, 0, 0, 1])).copied();
+        for _ in 0..20 {
+            net.judge(&counted(60.0, 0.0));
+        }
+        assert_eq!(begin(), None);
+        for _ in 0..20 {
+            net.judge(&counted(60.0, 20.0));
+        }
+        let fair = net.news.lines.borrow()[&(ends(2, 7), false)];
+        let rate = begin().expect("messages flow");
+        assert!(rate >= fair / 20 && rate <= fair / 5, "{rate} of {fair}");
+        net.free();
+        assert_eq!(begin(), None);
+    });
 }
 
 #[test]

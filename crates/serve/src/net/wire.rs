@@ -96,6 +96,14 @@ impl Wire {
         self.ports.as_ref().is_some_and(|ports| ports.iter().any(has))
     }
 
+    /// What connections to this machine that are not seen yet may begin with, in bytes of payload a second, by its addresses on
+    /// this interface.
+    pub fn begin(&self) -> BTreeMap<IpAddr, u64> {
+        let rate = self.port(Way::In).and_then(|port| Some(port.payload(port.begin()?) as u64));
+        let Some(rate) = rate else { return BTreeMap::new() };
+        self.flows.keys().map(|(here, _)| (here.ip(), rate)).collect()
+    }
+
     /// Whether it carries more than the known connections explain.
     pub fn has_strays(&self) -> bool {
         self.ports.as_ref().is_some_and(|ports| ports.iter().any(Port::has_strays))

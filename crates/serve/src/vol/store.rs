@@ -109,13 +109,18 @@ impl<S: Store> Store for Counted<S> {
     }
 }
 
-/// Work that has begun on a runtime: its end is the answer. `hold` is let go with it.
+/// Work that begins on a runtime, or without one where its answer is waited for: its end is the answer. `hold` is let go with
+/// it.
 pub fn begin(
-    runtime: &Handle,
+    runtime: Option<&Handle>,
     hold: Hold,
     work: impl Future<Output = Reply> + Send + 'static,
 ) -> Answer {
-    later(runtime.spawn(async move { settle(hold, work.await) }))
+    let work = async move { settle(hold, work.await) };
+    match runtime {
+        Some(runtime) => later(runtime.spawn(work)),
+        None => Answer::Later(Box::pin(work)),
+    }
 }
 
 /// A volume's share of the threads that wait for disks. One whose disk does not answer takes no more of them, so that other
@@ -181,7 +186,7 @@ fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
 }
 
 /// An answer, of whose failure the unit hears.
-pub fn settle(hold: Hold, reply: Reply) -> Reply {
+fn settle(hold: Hold, reply: Reply) -> Reply {
     if let Reply::Failed(failure) = &reply {
         hold.fail(*failure);
     }

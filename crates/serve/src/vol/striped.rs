@@ -5,7 +5,7 @@
 //! serves it next knows the reservations.
 
 use super::standby::Published;
-use super::store::{RUNS_MAX, begin, beyond, note_failure, settle, tile, whole};
+use super::store::{RUNS_MAX, begin, beyond, note_failure, tile, whole};
 use super::syncs::{Lost, Since, Syncs};
 use covey_iscsi::store::{Answer, Failure, Hold, Reply, Request, Store};
 use covey_ninep::tree::{Errno, Removal, SetAttr};
@@ -407,13 +407,8 @@ impl Store for StripedStore {
     fn ask(&self, request: Request, hold: Hold) -> Answer {
         let (shared, asked) = (self.shared.clone(), self.shared.clone());
         // A read that nobody waits for any more need not end, so it is not given to another thread.
-        let is_read = matches!(request, Request::Read { .. });
-        let work = async move { shared.answer(request).await };
-        let answer = if is_read {
-            Answer::Later(Box::pin(async move { settle(hold, work.await) }))
-        } else {
-            begin(&self.runtime, hold, work)
-        };
+        let runtime = (!matches!(request, Request::Read { .. })).then_some(&self.runtime);
+        let answer = begin(runtime, hold, async move { shared.answer(request).await });
         let Answer::Later(answer) = answer else { return answer };
         Answer::Later(Box::pin(async move {
             let reply = answer.await;

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::time::Duration;
 
 /// Buckets for each doubling.
@@ -41,17 +42,26 @@ impl Histogram {
         (self.count.get(), self.sum_ns.get())
     }
 
-    /// The time that so large a share did not exceed.
-    pub fn quantile(&self, share: f64) -> Duration {
+    /// The buckets that have any, with their counts.
+    fn used<'r>(&self, room: &'r mut [(u8, u64); BUCKETS]) -> &'r [(u8, u64)] {
+        let mut count = 0;
+        for (index, bucket) in self.buckets.iter().enumerate().filter(|(_, one)| one.get() > 0) {
+            room[count] = (index as u8, bucket.get());
+            count += 1;
+        }
+        &room[..count]
+    }
+
+    /// The time that so large a share did not exceed, ns.
+    fn quantile_ns(&self, used: &[(u8, u64)], share: f64) -> u64 {
         let wanted = (self.count.get() as f64 * share).ceil() as u64;
         let mut seen = 0;
-        for (index, bucket) in self.buckets.iter().enumerate() {
-            seen += bucket.get();
-            if seen >= wanted && seen > 0 {
-                return Duration::from_nanos(end_of(index).min(self.max_ns.get()));
-            }
-        }
-        Duration::from_nanos(self.max_ns.get())
+        let reached = used.iter().find(|(_, count)| {
+            seen += count;
+            seen >= wanted
+        });
+        let end = reached.map_or(u64::MAX, |(bucket, _)| end_of(usize::from(*bucket)));
+        end.min(self.max_ns.get())
     }
 
     /// Begins anew.
@@ -62,41 +72,54 @@ impl Histogram {
             .for_each(|cell| cell.set(0));
     }
 
-    /// `count N mean_us N p50_us N p99_us N max_us N`, and with all details `sum_ns N buckets B:N,B:N`.
-    pub fn text(&self, detail: Detail) -> String {
-        let us = |ns: u64| format!("{:.1}", ns as f64 / 1e3);
-        let quantile = |share| us(self.quantile(share).as_nanos() as u64);
-        let count = self.count.get();
-        let details = match detail {
-            Detail::Summary => String::new(),
-            Detail::Buckets => {
-                format!(" sum_ns {} buckets {}", self.sum_ns.get(), self.buckets_text())
+    /// Writes `count N mean_us N p50_us N p99_us N max_us N`, and with all details `sum_ns N buckets B:N,B:N`. There may be
+    /// thousands of these to write at a time: so it is one pass, and there is no text between.
+    pub fn write(&self, out: &mut String, detail: Detail) {
+        let (count, sum_ns) = self.sums();
+        let mut room = [(0, 0); BUCKETS];
+        let used = self.used(&mut room);
+        put(out, format_args!("count {count}"));
+        put_us(out, " mean_us ", sum_ns / count.max(1));
+        put_us(out, " p50_us ", self.quantile_ns(used, 0.5));
+        put_us(out, " p99_us ", self.quantile_ns(used, 0.99));
+        put_us(out, " max_us ", self.max_ns.get());
+        if detail == Detail::Buckets {
+            put(out, format_args!(" sum_ns {sum_ns} buckets "));
+            for (at, (bucket, count)) in used.iter().enumerate() {
+                put(out, format_args!("{}{bucket}:{count}", if at > 0 { "," } else { "" }));
             }
-        };
-        format!(
-            "count {count} mean_us {} p50_us {} p99_us {} max_us {}{details}",
-            us(self.sum_ns.get() / count.max(1)),
-            quantile(0.5),
-            quantile(0.99),
-            us(self.max_ns.get())
-        )
+            if used.is_empty() {
+                out.push('-');
+            }
+        }
     }
 
-    /// Those that have any; `-` when none has.
-    fn buckets_text(&self) -> String {
-        let counts = self.buckets.iter().map(Cell::get).enumerate().filter(|(_, count)| *count > 0);
-        let texts: Vec<String> =
-            counts.map(|(bucket, count)| format!("{bucket}:{count}")).collect();
-        if texts.is_empty() { "-".into() } else { texts.join(",") }
+    /// The same as a text.
+    pub fn text(&self, detail: Detail) -> String {
+        let mut out = String::new();
+        self.write(&mut out, detail);
+        out
     }
+}
+
+/// Adds to a text.
+pub(super) fn put(out: &mut String, words: std::fmt::Arguments) {
+    out.write_fmt(words).expect("writing into a string cannot fail");
+}
+
+/// Microseconds with one decimal: of whole numbers, which are written much faster.
+fn put_us(out: &mut String, name: &str, ns: u64) {
+    let tenths = ns.saturating_add(50) / 100;
+    put(out, format_args!("{name}{}.{}", tenths / 10, tenths % 10));
 }
 
 /// The time that so large a share of the times in buckets did not exceed, ns.
 pub fn quantile_ns(buckets: &BTreeMap<usize, u64>, share: f64) -> u64 {
-    let wanted = (buckets.values().sum::<u64>() as f64 * share).ceil() as u64;
-    let mut seen = 0;
+    let all = buckets.values().fold(0_u64, |sum, count| sum.saturating_add(*count));
+    let wanted = (all as f64 * share).ceil() as u64;
+    let mut seen = 0_u64;
     let reached = buckets.iter().find(|(_, count)| {
-        seen += **count;
+        seen = seen.saturating_add(**count);
         seen >= wanted && seen > 0
     });
     reached.map_or(0, |(bucket, _)| end_of((*bucket).min(BUCKETS - 1)))
@@ -137,17 +160,21 @@ fn end_of(bucket: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{BUCKETS, Detail, Duration, Histogram, bucket_of, end_of};
+
+    fn quantile_ns(times: &Histogram, share: f64) -> u64 {
+        times.quantile_ns(times.used(&mut [(0, 0); BUCKETS]), share)
+    }
 
     #[test]
     fn quantiles_are_right_within_a_fifth() {
         let times = Histogram::default();
         (1..=1000u64).for_each(|us| times.add(Duration::from_micros(us)));
         for (share, wanted) in [(0.5, 500.0), (0.99, 990.0), (0.1, 100.0)] {
-            let found = times.quantile(share).as_nanos() as f64 / 1e3;
+            let found = quantile_ns(&times, share) as f64 / 1e3;
             assert!(found >= wanted * 0.999 && found <= wanted * 1.26, "{share}: {found}");
         }
-        assert_eq!(times.quantile(1.0), Duration::from_millis(1));
+        assert_eq!(quantile_ns(&times, 1.0), 1_000_000);
     }
 
     #[test]
@@ -159,8 +186,26 @@ mod tests {
             times.add(time);
         }
         assert!(times.text(Detail::Summary).starts_with("count 4 "));
+        assert!(times.text(Detail::Buckets).ends_with(" buckets 0:2,6:1,159:1"));
         times.reset();
-        assert_eq!(times.quantile(0.5), Duration::ZERO);
+        assert_eq!(quantile_ns(&times, 0.5), 0);
+    }
+
+    #[test]
+    fn the_text_is_that_of_the_quantiles() {
+        let times = Histogram::default();
+        let empty = "count 0 mean_us 0.0 p50_us 0.0 p99_us 0.0 max_us 0.0 sum_ns 0 buckets -";
+        assert_eq!(times.text(Detail::Buckets), empty);
+        for ns in [1_000, 1_000, 20_449] {
+            times.add(Duration::from_nanos(ns));
+        }
+        let text = times.text(Detail::Buckets);
+        assert_eq!(
+            text,
+            "count 3 mean_us 7.5 p50_us 1.0 p99_us 20.4 max_us 20.4 sum_ns 22449 buckets 39:2,56:1"
+        );
+        let us = |share| quantile_ns(&times, share) as f64 / 1e3;
+        assert!(text.contains(&format!("p50_us {:.1} p99_us {:.1}", us(0.5), us(0.99))), "{text}");
     }
 
     #[test]

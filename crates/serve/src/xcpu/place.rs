@@ -7,6 +7,7 @@ use super::scratch::PATIENCE;
 use crate::export::ExportTree;
 use covey_io::os::credentials::{self, Identity};
 use covey_io::os::file::DataFile;
+use covey_io::os::net::error_text;
 use covey_io::os::remove::remove_tree;
 use covey_io::os::spawn::{Command, Event, Stage, Stdio, WindowSize};
 use covey_io::os::users;
@@ -354,7 +355,7 @@ fn make_memory(
 }
 
 fn refused(what: &str, directory: &Path, errno: i32, stage: Stage) -> Errno {
-    let error = io::Error::from_raw_os_error(errno);
+    let error = error_text(&io::Error::from_raw_os_error(errno));
     let why = match stage {
         Stage::Process => format!("cannot make a process for {what}: {error}"),
         Stage::User => format!("cannot run {what} as its user: {error}"),

@@ -7,6 +7,7 @@ use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A directory of this process alone, below the system's directory for temporary files or for shared memory. It is removed when
@@ -77,13 +78,16 @@ fn make(above: &Path, node: &str) -> io::Result<Locked> {
     let prefix = format!("covey-xcpu-{own}-{node}-");
     for number in 0..NAMES_MAX {
         let dir = above.join(format!("{prefix}{}-{number}", std::process::id()));
+        let taking = taking();
         // Others may go through it to their own directories, and see nothing else.
         match DirBuilder::new().mode(0o711).create(&dir) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
             made => made?,
         }
         // Another node may have swept it away before it was locked.
-        match lock::directory(&dir) {
+        let locked = lock::directory(&dir);
+        drop(taking);
+        match locked {
             Ok(Some(lock)) if dir.exists() => {
                 // Only now: what is not locked would be swept.
                 sweep_beside(above, &prefix, own);
@@ -101,7 +105,10 @@ fn make(above: &Path, node: &str) -> io::Result<Locked> {
 /// Sweeps on a thread of its own: programs may have left more than anybody waits for.
 fn sweep_beside(above: &Path, prefix: &str, own: u32) {
     let (above, prefix) = (above.to_owned(), prefix.to_owned());
-    let work = move || sweep(&above, &prefix, own);
+    let work = move || {
+        covey_io::os::place::everywhere();
+        sweep(&above, &prefix, own)
+    };
     if let Err(error) = std::thread::Builder::new().name("sweep".into()).spawn(work) {
         tracing::warn!("what earlier sessions left is not removed: no thread: {error}");
     }
@@ -116,7 +123,11 @@ fn sweep(above: &Path, prefix: &str, own: u32) {
             name.to_str().and_then(|name| name.strip_prefix(prefix)).is_some_and(is_numbers)
                 && fs::symlink_metadata(entry.path())
                     .is_ok_and(|it| it.is_dir() && it.uid() == own);
-        if is_ours && matches!(lock::directory(&entry.path()), Ok(Some(_))) {
+        let is_left = || {
+            let _taking = taking();
+            matches!(lock::directory(&entry.path()), Ok(Some(_)))
+        };
+        if is_ours && is_left() {
             let dir = entry.path();
             if let Err(error) = remove_tree(&dir, PATIENCE) {
                 tracing::warn!(
@@ -126,6 +137,12 @@ fn sweep(above: &Path, prefix: &str, own: u32) {
             }
         }
     }
+}
+
+/// Held while a directory is made and locked, and while one is judged: this process's own sweep finds none in between.
+fn taking() -> MutexGuard<'static, ()> {
+    static TAKING: Mutex<()> = Mutex::new(());
+    TAKING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How long the removal of what a program has left may take: some ten million files.

@@ -117,19 +117,29 @@ async fn format(cluster: &Cluster, shape: &Shape, output: &Output) -> Result<Con
     }
     nothing_in(cluster, &stores)?;
     let mut config = plan(cluster, shape, output)?;
-    std::fs::write(&new, render(&config)).cannot(|| format!("write {}", new.display()))?;
     config.file = cluster.config_file();
+    let formatted = format_as(cluster, &config).await;
+    if formatted.is_err() {
+        // As on a full disk, where what is left would be in the way of others.
+        let _ = std::fs::remove_dir_all(&stores);
+        let _ = std::fs::remove_file(&new);
+    }
+    formatted.map(|()| config)
+}
+
+async fn format_as(cluster: &Cluster, config: &Config) -> Result<()> {
+    let (new, stores) = (cluster.dir.join(NEW), cluster.dir.join("store"));
+    std::fs::write(&new, render(config)).cannot(|| format!("write {}", new.display()))?;
     for node in &config.nodes {
-        covey_serve::init(&config, &node.name)
+        covey_serve::init(config, &node.name)
             .await
             .cannot(|| format!("format the store of {}", node.name))?;
     }
     // Stores that nobody knows how to serve would be as good as lost.
     let file = cluster.config_file();
-    let content = render(&config);
+    let content = render(config);
     let written = write_durably(&new, &file, content.as_bytes()).and_then(|()| sync_names(&stores));
-    written.cannot(|| format!("write {}", file.display()))?;
-    Ok(config)
+    written.cannot(|| format!("write {}", file.display()))
 }
 
 fn nothing_in(cluster: &Cluster, stores: &Path) -> Result<()> {

@@ -186,9 +186,22 @@ async fn reach(config: &Config, name: &str) -> std::result::Result<Rc<NodeTree>,
         config.nodes.iter().filter(|node| node.unix_socket().is_some_and(|path| path.exists()));
     for node in here.filter(|node| node.name != name) {
         let Ok(conn) = net::dial_bulk(config, &node.name, "/", None).await else { continue };
-        return checked(name, conn, format!("n/{name}/xcpu")).await;
+        let found = checked(name, conn, format!("n/{name}/xcpu")).await;
+        return found.map_err(|error| said_best(refusal, &node.name, error));
     }
     Err(refusal)
+}
+
+/// Of two errors the one that says why: what a node could not do for us comes back from it as a number.
+fn said_best(direct: Errno, by: &str, error: Errno) -> Errno {
+    if !error.reason.is_empty() {
+        error
+    } else if direct.code != Errno::EACCES {
+        direct
+    } else {
+        let why = format!("{by} cannot reach it: {}", error.text());
+        Errno::because(error.code, why)
+    }
 }
 
 /// A node that starts no programs has no such tree.

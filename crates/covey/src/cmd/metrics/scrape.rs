@@ -279,17 +279,24 @@ pub(super) fn number(values: &Map<String, Value>, key: &str) -> f64 {
     values.get(key).and_then(Value::as_f64).unwrap_or(0.0)
 }
 
-/// A node's fine buckets as the coarse ones: upper end in seconds, and how many times each has for itself.
+/// A node's fine buckets as the coarse ones: upper end in seconds, and how many times each has for itself. Whatever a node
+/// says, all together are a number.
 fn folded(fine: &BTreeMap<usize, u64>) -> Vec<(f64, u64)> {
-    let mut begin = 0;
+    let (mut begin, mut left) = (0, u64::MAX);
+    let mut count = |range: std::ops::Range<usize>| {
+        let sum = fine.range(range).fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
+        let count = sum.min(left);
+        left -= count;
+        count
+    };
     let coarse = DOUBLINGS.map(|doubling| {
         let end = end_of_doubling(doubling);
-        let count = fine.range(begin..end).map(|(_, count)| count).sum();
+        let count = count(begin..end);
         begin = end;
         ((1_u64 << doubling) as f64 / 1e9, count)
     });
     let mut all: Vec<_> = coarse.collect();
-    all.push((f64::MAX, fine.range(begin..).map(|(_, count)| count).sum()));
+    all.push((f64::MAX, count(begin..usize::MAX)));
     all
 }
 
@@ -351,6 +358,22 @@ mod tests {
         assert!(text.contains(&format!("{name}_count{{{labels}}} 8\n")), "{text}");
         assert!(text.contains(&format!("covey_operation_errors_total{{{labels}}} 1")), "{text}");
         assert!(text.contains(&format!("covey_operation_bytes_total{{{labels}}} 5")), "{text}");
+    }
+
+    #[test]
+    fn no_figure_of_a_node_ends_the_look_at_the_others() {
+        let (most, far) = (u64::MAX, usize::MAX);
+        for buckets in
+            [&format!("1:{most},2:{most},90:{most},{far}:{most}"), "-", ":", "7", "a:b,-1:-1"]
+        {
+            let line = format!(
+                "op data.read errors {most} bytes -1 count {most} sum_ns x buckets {buckets}\n"
+            );
+            let text = look(&format!(
+                "{line}{line}client data \"a\" count {most} bytes {most}\nop\nop \"\n"
+            ));
+            assert!(text.ends_with("# EOF\n"), "{text}");
+        }
     }
 
     #[test]

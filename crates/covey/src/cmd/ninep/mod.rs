@@ -27,10 +27,10 @@ use std::path::PathBuf;
 ///
 /// EXAMPLES
 ///
-///     covey 9p ls -l tcp!127.0.0.1!5640 /fs
-///     covey 9p cat unix!/run/covey/node1.sock /fs/doc/README
-///     covey 9p cat shm!/run/covey/node1.sock /fs/large > /dev/null
-///     echo hello | covey 9p write --create tcp!127.0.0.1!5640 /fs/hello
+///     covey 9p ls -l 'tcp!127.0.0.1!5640' /fs
+///     covey 9p cat 'unix!/run/covey/node1.sock' /fs/doc/README
+///     covey 9p cat 'shm!/run/covey/node1.sock' /fs/large > /dev/null
+///     echo hello | covey 9p write --create 'tcp!127.0.0.1!5640' /fs/hello
 #[derive(clap::Args, Debug)]
 #[command(verbatim_doc_comment, arg_required_else_help = true)]
 pub struct Args {

@@ -2,16 +2,19 @@
 //! and a paced one hands over short pieces (`pieces.rs`).
 //!
 //! Whoever runs a connection enrolls it; whoever knows what a port can take sets limits, from any task or thread. Two
-//! parties do: the node at the other end, whose port receives, and this node, whose port sends. The lower limit counts.
+//! parties do: the node at the other end, whose port receives, and this node, whose port sends. The lower limit counts. A
+//! connection that neither has seen yet begins with what its peer's port keeps for new ones.
 
 use super::pieces::Pieces;
 use super::stream::{Paced, Stream};
+use crate::os::{card, interface};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Whose port a limit is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,13 +44,19 @@ struct Entry {
     /// Limits in bytes of payload a second, of the receiver's port and of the sender's.
     receiver: Option<u64>,
     sender: Option<u64>,
+    /// When it was enrolled, while the receiver has not seen it: its limit is that of new connections.
+    new_since: Option<Instant>,
     /// What the kernel was told last.
     told: Option<u64>,
+    /// What may be unsent in the kernel while it is not limited, in bytes; 0 is the machine's own limit.
+    unsent_free: libc::c_int,
 }
 
 static IS_ENABLED: AtomicBool = AtomicBool::new(false);
 static MARK: AtomicU8 = AtomicU8::new(MARK_DEFAULT);
 static ENROLLED: Mutex<BTreeMap<Ends, Entry>> = Mutex::new(BTreeMap::new());
+/// What a new connection to a machine begins with, in bytes of payload a second.
+static BEGIN: Mutex<BTreeMap<IpAddr, u64>> = Mutex::new(BTreeMap::new());
 
 /// Has this process's connections enrolled from now on: it is in a cluster with pacing.
 pub fn enable() {
@@ -91,9 +100,34 @@ fn enroll_socket(socket: BorrowedFd<'_>, local: SocketAddr, peer: SocketAddr) ->
 fn admit(socket: OwnedFd, ends: Ends) -> Enrolled {
     let pieces = Arc::<Pieces>::default();
     mark(socket.as_fd(), MARK.load(Ordering::Relaxed));
-    let entry = Entry { socket, pieces: pieces.clone(), receiver: None, sender: None, told: None };
-    enrolled().insert(ends, entry);
+    let unsent_free = unsent_on(rate_of_link(ends.0.ip()));
+    // A socket whose connection has just ended.
+    let _ = keep_unsent(socket.as_fd(), unsent_free);
+    let entry = Entry {
+        socket,
+        pieces: pieces.clone(),
+        receiver: None,
+        sender: None,
+        new_since: Some(Instant::now()),
+        told: None,
+        unsent_free,
+    };
+    let mut all = enrolled();
+    let entry = all.entry(ends).insert_entry(entry).into_mut();
+    entry.begin(begin().get(&ends.1.ip()).copied());
     Enrolled { ends, pieces }
+}
+
+/// The rate of the card with this address, in bits a second, where its driver knows it.
+fn rate_of_link(address: IpAddr) -> Option<u64> {
+    let card = card::with_address(address).ok().flatten()?;
+    interface::bits_per_s(&card.name)
+}
+
+/// What may be unsent in the kernel on a link of this rate: what was handed over before a limit came leaves in long bursts.
+fn unsent_on(bits_per_s: Option<u64>) -> libc::c_int {
+    let bytes = bits_per_s.map_or(0.0, |rate| rate as f64 / 8.0 * UNSENT_FREE_S);
+    if bytes > 0.0 { (bytes as libc::c_int).max(UNSENT_BYTES_MAX) } else { 0 }
 }
 
 impl Enrolled {
@@ -125,6 +159,24 @@ pub fn limit(ends: Ends, port: Port, rate: Option<u64>) {
     }
 }
 
+/// Sets or lifts what connections to a machine are limited to that it has not seen yet. It counts until [`limit`] is called
+/// for a connection, or for half a second: what the machine has not seen by then it does not look for.
+pub fn limit_new(peer: IpAddr, rate: Option<u64>) {
+    let mut all = enrolled();
+    match rate {
+        Some(rate) => begin().insert(peer, rate),
+        None => begin().remove(&peer),
+    };
+    let theirs = all.iter_mut().filter(|(ends, _)| ends.1.ip() == peer);
+    for (_, entry) in theirs {
+        match entry.new_since {
+            Some(since) if since.elapsed() < NEW_FOR => entry.begin(rate),
+            Some(_) => entry.limit(Port::Receiver, None),
+            None => {}
+        }
+    }
+}
+
 /// Lifts the limits of all connections for which `whose` holds.
 pub fn lift(port: Port, whose: impl Fn(&Ends) -> bool) {
     for (_, entry) in enrolled().iter_mut().filter(|(ends, _)| whose(ends)) {
@@ -145,14 +197,24 @@ pub fn list() -> Vec<(Ends, Option<u64>)> {
 impl Entry {
     fn limit(&mut self, port: Port, rate: Option<u64>) {
         match port {
-            Port::Receiver => self.receiver = rate,
+            Port::Receiver => (self.receiver, self.new_since) = (rate, None),
             Port::Sender => self.sender = rate,
         }
+        self.tell();
+    }
+
+    /// Until the receiver has seen it.
+    fn begin(&mut self, rate: Option<u64>) {
+        self.receiver = rate;
+        self.tell();
+    }
+
+    fn tell(&mut self) {
         let lower = self.receiver.into_iter().chain(self.sender).min();
         if lower == self.told {
             return;
         }
-        match tell(self.socket.as_fd(), lower) {
+        match tell(self.socket.as_fd(), lower, self.unsent_free) {
             Ok(segment_bytes) => {
                 self.told = lower;
                 self.pieces.set(lower, segment_bytes);
@@ -165,15 +227,19 @@ impl Entry {
 
 /// Tells the kernel how fast a connection may send, in bytes of payload a second; `None` lifts it. Answers how long its
 /// segments are.
-fn tell(socket: BorrowedFd<'_>, rate: Option<u64>) -> io::Result<usize> {
+fn tell(socket: BorrowedFd<'_>, rate: Option<u64>, unsent_free: libc::c_int) -> io::Result<usize> {
     let bytes_per_s: libc::c_ulong = rate.map_or(libc::c_ulong::MAX, |rate| {
         libc::c_ulong::try_from(rate.max(RATE_MIN)).unwrap_or(libc::c_ulong::MAX)
     });
     set(socket, (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE), bytes_per_s)?;
-    // What has been handed over cannot be cut up any more, and goes at the rate of now. Zero is the machine's own limit.
-    let unsent: libc::c_int = if rate.is_some() { UNSENT_BYTES_MAX } else { 0 };
-    set(socket, (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT), unsent)?;
+    // What has been handed over cannot be cut up any more, and goes at the rate of now.
+    keep_unsent(socket, if rate.is_some() { UNSENT_BYTES_MAX } else { unsent_free })?;
     segment_bytes(socket)
+}
+
+/// Limits what the kernel takes before it has sent it. Zero is the machine's own limit.
+fn keep_unsent(socket: BorrowedFd<'_>, bytes: libc::c_int) -> io::Result<()> {
+    set(socket, (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT), bytes)
 }
 
 /// A connection that cannot be marked is as good as others.
@@ -225,6 +291,11 @@ fn enrolled() -> MutexGuard<'static, BTreeMap<Ends, Entry>> {
     ENROLLED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Locked after those that are enrolled.
+fn begin() -> MutexGuard<'static, BTreeMap<IpAddr, u64>> {
+    BEGIN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Class selector 1 (RFC 8622 calls it the old mark of less than best effort), which switches with priorities know.
 pub const MARK_DEFAULT: u8 = 8;
 /// TC_PRIO_BULK.
@@ -233,6 +304,10 @@ const PRIORITY_BULK: libc::c_int = 2;
 const RATE_MIN: u64 = 16 << 10;
 /// What a paced connection may have in the kernel without having sent it.
 const UNSENT_BYTES_MAX: libc::c_int = 64 << 10;
+/// The same while it is not limited, as a time of the whole link: then it is sent soon after a limit comes.
+const UNSENT_FREE_S: f64 = 0.005;
+/// By then a connection was listed, if the receiver takes it for bulk at all.
+const NEW_FOR: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
 mod tests {
@@ -317,6 +392,82 @@ mod tests {
         assert_eq!(rate_of(&server), 1_000_000);
         drop(new);
         assert!(list().iter().all(|(found, _)| *found != ends));
+    }
+
+    fn unsent_of(stream: &TcpStream) -> libc::c_int {
+        let (mut bytes, mut length) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+        // SAFETY: the kernel writes at most `length` bytes to `bytes`, which lives here.
+        let done = unsafe {
+            libc::getsockopt(
+                stream.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_NOTSENT_LOWAT,
+                (&raw mut bytes).cast(),
+                &raw mut length,
+            )
+        };
+        assert_eq!(done, 0, "{}", io::Error::last_os_error());
+        bytes
+    }
+
+    /// Whoever joined while messages flowed filled the queue until the receiver had seen it.
+    #[test]
+    fn a_connection_begins_with_what_is_kept_for_new_ones() {
+        let (client, server) = pair();
+        let peer: IpAddr = [10, 9, 7, 6].into();
+        let ends = |port| ((([10, 9, 7, 8], port).into()), (peer, 5640).into());
+        let before = admit(client.try_clone().unwrap().into(), ends(1));
+        assert_eq!(rate_of(&client), u64::MAX);
+        limit_new(peer, Some(300_000));
+        let after = admit(server.try_clone().unwrap().into(), ends(2));
+        assert_eq!((rate_of(&client), rate_of(&server)), (300_000, 300_000));
+        // What the receiver says of one that it has seen counts.
+        limit(before.ends(), Port::Receiver, Some(4_000_000));
+        limit_new(peer, Some(200_000));
+        assert_eq!((rate_of(&client), rate_of(&server)), (4_000_000, 200_000));
+        limit_new(peer, None);
+        assert_eq!((rate_of(&client), rate_of(&server)), (4_000_000, u64::MAX));
+        limit(before.ends(), Port::Receiver, None);
+        limit_new(peer, Some(200_000));
+        assert_eq!(rate_of(&client), u64::MAX, "it has been seen, and is free");
+        limit_new(peer, None);
+        drop(after);
+    }
+
+    /// A target's connections at a port that the receiver does not take for bulk's would be slow for as long as they last.
+    #[test]
+    fn a_connection_that_the_receiver_does_not_see_is_not_new_for_ever() {
+        let (client, _server) = pair();
+        let peer: IpAddr = [10, 9, 4, 6].into();
+        let guard = admit(
+            client.try_clone().unwrap().into(),
+            (([10, 9, 4, 8], 1).into(), (peer, 2).into()),
+        );
+        limit_new(peer, Some(300_000));
+        assert_eq!(rate_of(&client), 300_000);
+        let long_ago = Instant::now().checked_sub(2 * NEW_FOR);
+        enrolled().get_mut(&guard.ends()).unwrap().new_since = long_ago;
+        limit_new(peer, Some(300_000));
+        assert_eq!(rate_of(&client), u64::MAX);
+        limit_new(peer, None);
+    }
+
+    /// A megabyte that was handed over before the first message left in bursts of nine frames for half a second.
+    #[test]
+    fn little_is_unsent_on_a_slow_link_even_without_a_limit() {
+        assert_eq!(unsent_on(None), 0);
+        assert_eq!(unsent_on(Some(100_000_000)), 64 << 10);
+        assert_eq!(unsent_on(Some(1_000_000_000)), 625_000);
+        assert_eq!(unsent_on(Some(u64::MAX)), libc::c_int::MAX);
+        let (client, _server) = pair();
+        let ends = (([10, 9, 5, 8], 1).into(), ([10, 9, 5, 6], 2).into());
+        let guard = admit(client.try_clone().unwrap().into(), ends);
+        enrolled().get_mut(&ends).unwrap().unsent_free = 500_000;
+        limit(ends, Port::Receiver, Some(1_000_000));
+        assert_eq!(unsent_of(&client), 64 << 10);
+        limit(ends, Port::Receiver, None);
+        assert_eq!(unsent_of(&client), 500_000);
+        drop(guard);
     }
 
     #[test]

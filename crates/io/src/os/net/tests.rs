@@ -98,6 +98,20 @@ fn a_live_servers_socket_is_refused_and_a_dead_ones_replaced() {
 }
 
 #[test]
+fn a_socket_makes_its_directory_and_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    block_on(async {
+        Listener::bind(&Address::Unix(dir.path().join("run/s")), 0o666).await.unwrap();
+        let far = Address::Unix(dir.path().join("a/b/s"));
+        let error = Listener::bind(&far, 0o666).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    });
+    let mode = fs::metadata(dir.path().join("run")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7022, 0, "{mode:o}");
+    assert!(!dir.path().join("a").exists());
+}
+
+#[test]
 fn a_plain_file_in_the_way_is_not_removed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("precious");

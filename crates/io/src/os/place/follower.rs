@@ -11,6 +11,8 @@ pub struct Follower {
     front: Option<i32>,
     /// Requests of this client since somebody else's.
     count: u32,
+    /// Nobody else has come yet.
+    is_lone: bool,
     disturbance: Disturbance,
     moved: Option<Bound>,
 }
@@ -20,20 +22,24 @@ impl Follower {
     pub fn new() -> Option<Follower> {
         at_start()?;
         let disturbance = Disturbance::default();
-        Some(Follower { client: None, front: None, count: 0, disturbance, moved: None })
+        let (client, front, moved) = (None, None, None);
+        Some(Follower { client, front, count: 0, is_lone: true, disturbance, moved })
     }
 
     /// A small request of a process on this machine came, and nobody else waits.
     pub fn alone(&mut self, pid: u32) {
-        if self.client.replace(pid) != Some(pid) {
-            self.front = None;
+        if let Some(before) = self.client.replace(pid)
+            && before != pid
+        {
+            (self.is_lone, self.front) = (false, None);
             return self.part();
         }
         self.count = self.count.wrapping_add(1);
         self.disturbance.in_turn();
         // Of several I/O servers each is asked now and then only.
+        let is_early = self.is_lone && self.count < CALM && self.count.is_power_of_two();
         let every = if self.moved.is_some() { LOOK } else { CALM };
-        if self.count.is_multiple_of(every) {
+        if is_early || self.count.is_multiple_of(every) {
             match self.look(pid) {
                 Some(cpu) => self.join(cpu),
                 None => self.leave(),

@@ -4,6 +4,7 @@ use super::guard::{self, Found, Seat};
 use super::scout::{self, Answer};
 use super::{JOINED, at_start, count, thread};
 use crate::place::{Act, Placement};
+use rustix::thread::Pid;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,6 +15,8 @@ pub enum Whereabouts {
     Cpu(usize),
     /// Where this thread, of whatever process, runs.
     OfThread(u32),
+    /// This thread waits for the answer, and can be woken where the front is.
+    Waits(u32),
     /// Nobody knows.
     Unknown,
 }
@@ -24,6 +27,21 @@ pub struct Front {
     seat: Arc<Seat>,
     /// The move that is to come as soon as it is known where to.
     asked: Option<(Move, Answer)>,
+    /// Who is to be woken here.
+    meets: Option<u32>,
+}
+
+/// A caller that is to be woken where the front is.
+pub struct Meeting {
+    seat: Arc<Seat>,
+    caller: Pid,
+}
+
+impl Meeting {
+    /// Answers the caller; to be called by the front's own thread.
+    pub fn answer(self, answer: impl FnOnce()) {
+        self.seat.answer(self.caller, answer);
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +55,7 @@ impl Front {
     pub fn new() -> Option<Front> {
         at_start()?;
         let seat = Arc::new(Seat::of_this_thread());
-        Some(Front { placement: Placement::default(), seat, asked: None })
+        Some(Front { placement: Placement::default(), seat, asked: None, meets: None })
     }
 
     /// A request of `caller` has come, and nobody else waits. `place` says where the caller runs; it
@@ -53,9 +71,15 @@ impl Front {
             Act::Join if !thread::has_idle_cpu() => self.placement.paused(),
             Act::Join if !thread::can_yield() => self.make(Move::Join, None),
             Act::Join => self.plan(Move::Join, place()),
-            Act::Follow if self.asked.is_none() => self.plan(Move::Follow, place()),
-            Act::Follow => {}
+            Act::Meet if self.asked.is_none() => self.plan(Move::Follow, place()),
+            Act::Meet => {}
         }
+    }
+
+    /// The caller that is to be woken here with the answer to its request.
+    pub fn meets(&mut self) -> Option<Meeting> {
+        let caller = Pid::from_raw(self.meets.take()?.try_into().ok()?)?;
+        Some(Meeting { seat: self.seat.clone(), caller })
     }
 
     /// The request has, or its answer had, more than [`SMALL_BYTES`](super::SMALL_BYTES).
@@ -77,7 +101,13 @@ impl Front {
         match to {
             Whereabouts::Cpu(cpu) => self.make(what, Some(cpu)),
             Whereabouts::Unknown => self.make(what, None),
-            Whereabouts::OfThread(tid) => match scout::ask(tid) {
+            Whereabouts::Waits(tid) if thread::can_run_first() => {
+                if what == Move::Join {
+                    self.make(what, Some(rustix::thread::sched_getcpu()));
+                }
+                self.meets = Some(tid);
+            }
+            Whereabouts::OfThread(tid) | Whereabouts::Waits(tid) => match scout::ask(tid) {
                 Some(answer) => self.asked = Some((what, answer)),
                 None => self.make(what, None),
             },
@@ -115,7 +145,7 @@ impl Front {
         match self.seat.found() {
             None => {}
             Some(Found::Paused) => self.placement.paused(),
-            Some(Found::Starved) => self.placement.refused(Instant::now()),
+            Some(Found::Starved) => self.placement.starved(Instant::now()),
         }
     }
 }

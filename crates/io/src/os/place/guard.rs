@@ -4,8 +4,8 @@
 //! usual policy looks after it, as long as there is one to look after.
 
 use super::thread::{self, Bound};
-use super::{RESCUED, count};
-use rustix::thread::{Pid, gettid};
+use super::{RESCUED, at_start, count};
+use rustix::thread::{CpuSet, Pid, gettid};
 use std::fs;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -79,7 +79,20 @@ impl Seat {
 
     /// Goes where the caller is now; whether it has moved.
     pub fn follow(&self, cpu: usize) -> bool {
-        self.lock().as_mut().is_some_and(|bound| bound.follow(cpu))
+        let moves = self.lock().as_mut().is_some_and(|bound| bound.follow(cpu));
+        if moves && let Some(guard) = guard() {
+            guard.make_room([cpu]);
+        }
+        moves
+    }
+
+    /// Answers a caller, who is woken where the seat is: its thread is let run there only until it has been woken. The
+    /// seat's own thread runs before all others meanwhile, so that the caller does not: what it started would stay there.
+    pub fn answer(&self, caller: Pid, answer: impl FnOnce()) {
+        let moved = self.lock();
+        let fetched = moved.as_ref().and_then(|bound| Fetched::new(caller, bound.cpu()));
+        answer();
+        drop(fetched);
     }
 
     /// As it was before; whether it was not. May be called by any thread.
@@ -94,6 +107,11 @@ impl Seat {
         }
         bound.release(Some(self.tid));
         true
+    }
+
+    /// Where it is bound.
+    fn cpu(&self) -> Option<usize> {
+        self.lock().as_ref().map(Bound::cpu)
     }
 
     fn set_free(&self, found: Found) {
@@ -122,19 +140,56 @@ impl Seat {
     }
 }
 
+/// A caller that may run in one place only, until this is dropped. To be held by a thread that has joined its caller.
+struct Fetched {
+    caller: Pid,
+    before: CpuSet,
+    cpu: usize,
+}
+
+impl Fetched {
+    fn new(caller: Pid, cpu: usize) -> Option<Fetched> {
+        let before = thread::allowed(Some(caller)).ok()?;
+        if !thread::has(&before, cpu) || before.count() < 2 {
+            return None;
+        }
+        thread::run_first().ok()?;
+        // From here on the policy has to be taken back.
+        let fetched = Fetched { caller, before, cpu };
+        thread::allow(Some(caller), &thread::just(cpu)).ok()?;
+        Some(fetched)
+    }
+}
+
+impl Drop for Fetched {
+    fn drop(&mut self) {
+        // Who has set other CPUs meanwhile has the last word.
+        if thread::allowed(Some(self.caller)).is_ok_and(|set| set == thread::just(self.cpu)) {
+            let _ = thread::allow(Some(self.caller), &self.before);
+        }
+        let _ = thread::yield_to_all(0);
+    }
+}
+
 /// Joins a caller on `cpu`, under the eyes of the guard until the seat is free again.
 pub fn join(seat: &Arc<Seat>, cpu: usize) -> io::Result<()> {
-    static GUARD: OnceLock<Option<Arc<Guard>>> = OnceLock::new();
     // Before the move, which its thread would inherit.
-    let guard = GUARD.get_or_init(|| Guard::start().ok());
-    let guard = guard.as_ref().ok_or(io::ErrorKind::OutOfMemory)?;
+    let guard = guard().ok_or(io::ErrorKind::OutOfMemory)?;
     seat.join(cpu)?;
+    guard.make_room([cpu]);
     guard.add(seat.clone());
     Ok(())
 }
 
+/// The one of this process.
+fn guard() -> Option<&'static Arc<Guard>> {
+    static GUARD: OnceLock<Option<Arc<Guard>>> = OnceLock::new();
+    GUARD.get_or_init(|| Guard::start().ok()).as_ref()
+}
+
 #[derive(Default)]
 struct Guard {
+    tid: OnceLock<Pid>,
     seats: Mutex<Vec<Arc<Seat>>>,
     more: Condvar,
 }
@@ -156,11 +211,23 @@ impl Guard {
     }
 
     fn run(&self) {
+        let _ = self.tid.set(gettid());
         let mut watched = Vec::new();
         loop {
             self.take_over(&mut watched);
+            self.make_room(watched.iter().filter_map(|one: &Watched| one.seat.cpu()));
             std::thread::sleep(EVERY);
             watched.retain_mut(Watched::look);
+        }
+    }
+
+    /// Keeps the guard away from the CPUs of the watched: a caller that is woken while it runs there would go to another
+    /// one. Called by whoever moves as well, since the guard may be late.
+    fn make_room(&self, cpus: impl IntoIterator<Item = usize>) {
+        let (Some(mut others), Some(tid)) = (at_start().copied(), self.tid.get()) else { return };
+        cpus.into_iter().filter(|cpu| *cpu < CpuSet::MAX_CPU).for_each(|cpu| others.unset(cpu));
+        if others.count() > 0 && thread::allowed(Some(*tid)).is_ok_and(|now| now != others) {
+            let _ = thread::allow(Some(*tid), &others);
         }
     }
 
@@ -173,7 +240,7 @@ impl Guard {
         for seat in seats.drain(..) {
             if !watched.iter().any(|known| Arc::ptr_eq(&known.seat, &seat)) {
                 let (served, waited) = (seat.served.load(Ordering::Relaxed), seat.waited());
-                watched.push(Watched { seat, served, waited });
+                watched.push(Watched { seat, served, waited, pauses: 0 });
             }
         }
     }
@@ -188,37 +255,40 @@ struct Watched {
     seat: Arc<Seat>,
     served: u64,
     waited: Duration,
+    /// Looks since the last request.
+    pauses: u32,
 }
 
 impl Watched {
     /// Whether it is to be looked at again.
     fn look(&mut self) -> bool {
         let (served, waited) = (self.seat.served.load(Ordering::Relaxed), self.seat.waited());
-        let since = (served.wrapping_sub(self.served), waited.saturating_sub(self.waited));
-        if let Some(found) = judge(since.0, since.1) {
-            self.seat.set_free(found);
+        let (asked, wanted) =
+            (served.wrapping_sub(self.served), waited.saturating_sub(self.waited));
+        self.pauses = if asked == 0 { self.pauses + 1 } else { 0 };
+        if is_starved(asked, wanted) {
+            self.seat.set_free(Found::Starved);
+        } else if self.pauses >= PAUSE {
+            self.seat.set_free(Found::Paused);
         }
         (self.served, self.waited) = (served, waited);
         self.seat.is_moved.load(Ordering::Relaxed)
     }
 }
 
-/// What is wrong with a thread that has been asked so often and has waited so long since the last look. One that does well is
-/// asked hundreds of times, and waits each time until its caller sleeps: nearly half of the time, where both work equally long.
-fn judge(served: u64, waited: Duration) -> Option<Found> {
-    if served < SERVED_MIN && waited > EVERY / 2 {
-        Some(Found::Starved)
-    } else if served == 0 {
-        Some(Found::Paused)
-    } else {
-        None
-    }
+/// Whether a thread that has been asked so often, and has waited for its CPU so long since the last look, does not get to run.
+/// One that does well is asked dozens of times, and waits each time until its caller sleeps: most of the time, where that has more
+/// to do.
+fn is_starved(asked: u64, waited: Duration) -> bool {
+    asked < ASKED_MIN && waited > EVERY / 2
 }
 
 /// How often it looks. A conversation is hundreds of requests in this time.
 const EVERY: Duration = Duration::from_millis(5);
 /// Who is asked so often between two looks gets to run.
-const SERVED_MIN: u64 = 64;
+const ASKED_MIN: u64 = 16;
+/// Looks without a request that end it.
+const PAUSE: u32 = 4;
 
 const PAUSED: u8 = 1;
 const STARVED: u8 = 2;
@@ -226,20 +296,19 @@ const STARVED: u8 = 2;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::thread::CpuSet;
 
     #[test]
     fn who_waits_for_a_caller_that_works_as_long_is_not_starved() {
         let wait = |micros| Duration::from_micros(micros);
-        assert_eq!(judge(245, wait(2050)), None);
+        assert!(!is_starved(245, wait(2050)));
         // A look that came late, and one that met a caller with more to do.
-        assert_eq!(judge(450, wait(4200)), None);
-        assert_eq!(judge(SERVED_MIN, wait(2600)), None);
-        assert_eq!(judge(SERVED_MIN - 1, wait(2600)), Some(Found::Starved));
-        assert_eq!(judge(0, wait(4900)), Some(Found::Starved));
+        assert!(!is_starved(450, wait(4200)));
+        assert!(!is_starved(ASKED_MIN, wait(4200)));
+        assert!(is_starved(ASKED_MIN - 1, wait(2600)));
+        assert!(is_starved(0, wait(4900)));
         // A slow conversation, and none.
-        assert_eq!(judge(25, wait(300)), None);
-        assert_eq!(judge(0, wait(0)), Some(Found::Paused));
+        assert!(!is_starved(10, wait(300)));
+        assert!(!is_starved(0, wait(0)));
     }
 
     /// Runs `body` on a thread of its own with all its CPUs and one of them, where it may be tried.
@@ -266,6 +335,70 @@ mod tests {
             assert_eq!(thread::allowed(None).unwrap(), all);
             assert!(thread::is_normal());
             assert!(!seat.leave(), "once is enough");
+        });
+    }
+
+    #[test]
+    fn who_is_answered_is_woken_here_and_may_run_everywhere() {
+        on_a_thread(|seat, all, cpu| {
+            if !thread::can_run_first() {
+                return covey_harness::skip("needs CAP_SYS_NICE");
+            }
+            let (answer, answers) = std::sync::mpsc::channel::<()>();
+            let (say, said) = std::sync::mpsc::channel();
+            let caller = std::thread::spawn(move || {
+                let other = (0..CpuSet::MAX_CPU).rev().find(|cpu| all.is_set(*cpu)).unwrap();
+                thread::allow(None, &thread::just(other)).unwrap();
+                thread::allow(None, &all).unwrap();
+                say.send((gettid(), all, other)).unwrap();
+                while answers.recv().is_ok() {
+                    let woken = (gettid(), thread::allowed(None).unwrap());
+                    say.send((woken.0, woken.1, rustix::thread::sched_getcpu())).unwrap();
+                }
+            });
+            let (tid, ..) = said.recv().unwrap();
+            seat.join(cpu).unwrap();
+            let mut here = 0;
+            for round in 0..50 {
+                // Most often it sleeps then.
+                std::thread::sleep(Duration::from_micros(200));
+                seat.answer(tid, || answer.send(()).unwrap());
+                let (_, may_run, runs) = said.recv().unwrap();
+                assert_eq!(may_run, all, "round {round}");
+                here += u32::from(runs == cpu);
+            }
+            assert!(here > 0, "it never came");
+            assert!(!thread::is_normal(), "the seat makes way again");
+            drop(answer);
+            caller.join().unwrap();
+            seat.leave();
+            assert!(thread::is_normal());
+        });
+    }
+
+    #[test]
+    fn who_may_not_run_here_is_answered_where_it_is() {
+        on_a_thread(|seat, all, cpu| {
+            seat.join(cpu).unwrap();
+            let mut others = all;
+            others.unset(cpu);
+            let (tell, told) = std::sync::mpsc::channel();
+            let (end, ended) = std::sync::mpsc::channel::<()>();
+            let caller = std::thread::spawn(move || {
+                thread::allow(None, &others).unwrap();
+                tell.send(gettid()).unwrap();
+                let _ = ended.recv();
+            });
+            let tid = told.recv().unwrap();
+            let mut answered = false;
+            seat.answer(tid, || answered = true);
+            assert!(answered);
+            assert_eq!(thread::allowed(Some(tid)).unwrap(), others);
+            // Nor is it in the way that somebody is gone.
+            drop(end);
+            caller.join().unwrap();
+            seat.answer(tid, || answered = false);
+            assert!(!answered && !thread::is_normal());
         });
     }
 

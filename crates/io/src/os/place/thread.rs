@@ -1,9 +1,11 @@
 //! Where threads run: their CPUs, their policy, and what they were given at the start.
 
 use crate::os::process::stat;
+use rustix::fs::{Mode, OFlags, RawDir, open};
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use std::fs;
 use std::io;
+use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
 /// The CPU where a thread of any process on this machine ran last.
@@ -13,9 +15,25 @@ pub fn cpu_of(tid: u32) -> Option<usize> {
 
 /// A thread of a process that is a front and has joined its caller.
 pub fn front_of(pid: u32) -> Option<i32> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    let mut ids = threads.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    ids.by_ref().take(THREADS_MAX).find(|tid| cpu_of_front(*tid).is_some())
+    first_threads(pid).into_iter().find(|tid| cpu_of_front(*tid).is_some())
+}
+
+/// The first threads of a process. It may have thousands, and the kernel makes an entry for each that the buffer has room
+/// for, so that is small.
+fn first_threads(pid: u32) -> Vec<i32> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(dir) = open(format!("/proc/{pid}/task"), flags, Mode::empty()) else {
+        return Vec::new();
+    };
+    let mut buffer = [MaybeUninit::uninit(); LIST_BYTES];
+    let mut entries = RawDir::new(dir, &mut buffer);
+    let mut ids = Vec::new();
+    while ids.len() < THREADS_MAX
+        && let Some(Ok(entry)) = entries.next()
+    {
+        ids.extend(entry.file_name().to_str().ok().and_then(|name| name.parse::<i32>().ok()));
+    }
+    ids
 }
 
 /// The CPU that a front has joined its caller on; None while it has not.
@@ -74,6 +92,11 @@ impl Bound {
         }
         allow(None, &just(cpu))?;
         Ok(Bound { before, cpu })
+    }
+
+    /// Where it is bound.
+    pub fn cpu(&self) -> usize {
+        self.cpu
     }
 
     /// Goes to another of its CPUs; whether it has moved.
@@ -144,6 +167,12 @@ pub fn can_yield() -> bool {
     })
 }
 
+/// Whether [`run_first`] is permitted here. It is tried on a thread of its own.
+pub fn can_run_first() -> bool {
+    static CAN: OnceLock<bool> = OnceLock::new();
+    *CAN.get_or_init(|| std::thread::spawn(|| run_first().is_ok()).join().unwrap_or(false))
+}
+
 /// Whether this machine has a CPU with nothing to do, as far as can be told.
 pub fn has_idle_cpu() -> bool {
     // It reads the control group's files, which takes longer than many requests: a busy machine is asked again and again.
@@ -161,6 +190,8 @@ fn runnable(loadavg: &str) -> Option<usize> {
 
 /// Threads of a process that are looked at.
 const THREADS_MAX: usize = 64;
+/// Room for their entries, of 24 or 32 bytes, and for `.` and `..`.
+const LIST_BYTES: usize = (THREADS_MAX + 2) * 32;
 
 #[cfg(test)]
 mod tests {
@@ -170,6 +201,24 @@ mod tests {
     fn those_that_want_to_run_are_counted() {
         assert_eq!(runnable("0.20 0.18 0.12 3/80 11206\n"), Some(3));
         assert_eq!(runnable(""), None);
+    }
+
+    /// Once for each: the ones behind them are not asked for.
+    #[test]
+    fn of_a_process_with_many_threads_the_first_are_listed() {
+        let gate = std::sync::RwLock::new(());
+        let closed = gate.write().unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..2 * THREADS_MAX {
+                scope.spawn(|| drop(gate.read()));
+            }
+            let mut listed = first_threads(std::process::id());
+            assert_eq!(listed.len(), THREADS_MAX);
+            listed.dedup();
+            assert_eq!(listed.len(), THREADS_MAX);
+            drop(closed);
+        });
+        assert_eq!(first_threads(u32::MAX), [0; 0]);
     }
 
     #[test]
