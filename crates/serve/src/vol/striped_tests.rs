@@ -87,7 +87,7 @@ fn a_store_that_was_taken_by_another_node_has_saved_nothing() {
         let made = async move { striped::make(&fs, &own(), "/disk", 1 << 20).await };
         first.within(made).await.unwrap();
         let open = async |node: &Rc<Volumes>, by_force| {
-            let (fs, runtime) = (node.fs().await.unwrap(), node.runtime());
+            let (fs, runtime) = (node.fs().await.unwrap(), node.client());
             let opened = StripedStore::open(fs, own(), "/disk", runtime, by_force);
             node.within(opened).await.unwrap()
         };
@@ -121,7 +121,7 @@ fn the_size_of_a_volume_is_that_of_the_node_that_has_it() {
     with_lab(async |lab| {
         let (first, second) = (lab.node("gw1"), lab.node("gw2"));
         run(&first, "create disk striped /disk size 1048576").await.unwrap();
-        let (fs, runtime) = (second.fs().await.unwrap(), second.runtime());
+        let (fs, runtime) = (second.fs().await.unwrap(), second.client());
         let taking = StripedStore::open(fs, own(), "/disk", runtime, true);
         let theirs = second.within(taking).await.unwrap();
         for line in ["resize disk 2097152", "resize disk 4096 shrink"] {
