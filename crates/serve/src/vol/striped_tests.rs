@@ -3,6 +3,7 @@
 use super::record::Backing;
 use super::*;
 use covey_iscsi::store::{Answer, Hold, Reply, Request};
+use covey_stripe::client::Net;
 use tokio::task::LocalSet;
 
 /// A metadata server that has the data, too; and nodes of which only the volumes are there.
@@ -46,6 +47,24 @@ async fn opened(volumes: &Rc<Volumes>, name: &str) -> (Record, Option<u32>) {
     volumes.open(name, &volume).await;
     let blocks = volume.need().ok().map(|opened| opened.unit.config().block_bytes);
     (volume.record.borrow().clone(), blocks)
+}
+
+/// Where the client would have one thread, it is where initiators' connections are: the two would wake each other all the time.
+#[test]
+fn on_few_cpus_the_striping_client_is_beside_connections() {
+    with_lab(async |lab| {
+        let node = lab.node("gw1");
+        let name = || Ok(std::thread::current().name().map(str::to_owned));
+        let client = node.within(async move { name() }).await.unwrap();
+        let expected = if super::workers() == 1 { "iscsi-0" } else { "volumes" };
+        assert_eq!(client.as_deref(), Some(expected));
+        let net = node.net();
+        let (tell, told) = tokio::sync::oneshot::channel();
+        net.spawn(Box::pin(async move {
+            drop(tell.send(std::thread::current().name().map(str::to_owned)))
+        }));
+        assert_eq!(told.await.unwrap().as_deref(), Some(expected), "its connections, too");
+    });
 }
 
 /// Who may use it was changed while the node was away, and whoever changed that is gone when the node is back.

@@ -60,6 +60,33 @@ fn a_loopback_peer_is_known_by_its_socket() {
     });
 }
 
+/// The loop's reader is woken neither for less than it wants nor later than it wants less.
+#[test]
+fn a_stream_is_readable_from_its_low_water_on() {
+    use crate::os::run::Stream as _;
+    block_on(async {
+        let listener = Listener::bind(&"tcp!127.0.0.1!0".parse().unwrap(), 0).await.unwrap();
+        let mut client = connect(listener.address(), Duration::from_secs(5)).await.unwrap();
+        let (mut server, _) = listener.accept().await.unwrap();
+        let mut got = [0; 64];
+        server.set_low_water(8);
+        client.write_all(b"12345").await.unwrap();
+        let early = tokio::time::timeout(Duration::from_millis(50), server.read(&mut got)).await;
+        assert!(early.is_err(), "it is read too early");
+        client.write_all(b"678").await.unwrap();
+        assert_eq!(server.read(&mut got).await.unwrap(), 8);
+        client.write_all(b"9").await.unwrap();
+        let early = tokio::time::timeout(Duration::from_millis(50), server.read(&mut got)).await;
+        assert!(early.is_err(), "it is read too early again");
+        server.set_low_water(1);
+        assert_eq!(server.read(&mut got).await.unwrap(), 1);
+        // Whoever has gone is noticed whatever was wanted.
+        server.set_low_water(8);
+        drop(client);
+        assert_eq!(server.read(&mut got).await.unwrap(), 0);
+    });
+}
+
 #[test]
 fn a_client_learns_who_the_server_is_once_it_has_spoken() {
     let dir = tempfile::tempdir().unwrap();
