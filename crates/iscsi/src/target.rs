@@ -11,6 +11,7 @@
 //!                   tasks      sessions           └─ management.rs   aborts and resets
 //! ```
 
+mod batch;
 mod connection;
 mod credit;
 mod data_in;

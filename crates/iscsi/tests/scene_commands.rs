@@ -62,6 +62,34 @@ fn many_commands_are_taken_a_few_at_a_time() {
     assert_eq!((taken, input.len()), (vec![8, 16, 20], 0));
 }
 
+/// An initiator that sends write after write and reads no answer yet is not woken up for. (This one never says that it has
+/// read any.) Whatever else comes, and the time, end that.
+#[test]
+fn small_writes_are_waited_for_where_answers_are_unread() {
+    let toy = Toy::new(64);
+    let mut line = Line::logged_in(&portal(&toy), &[]);
+    let waited = |line: &mut Line, writes| {
+        for _ in 0..writes {
+            line.command(flags::WRITE, cdb(0x2a, 0, 1), BLOCK, &[7; BLOCK]);
+            assert!(line.next().is_some(), "what has come is answered");
+        }
+        line.connection.low_water()
+    };
+    assert_eq!(line.connection.low_water(), 1);
+    assert_eq!(waited(&mut line, 2), 2 * (48 + BLOCK));
+    assert_eq!(waited(&mut line, 18), 8 * (48 + BLOCK));
+    let itt = line.read(0, 1);
+    assert_eq!(line.data(itt).0.len(), BLOCK);
+    assert_eq!(line.connection.low_water(), 1);
+    assert_eq!(waited(&mut line, 1), 8 * (48 + BLOCK));
+    line.wait(Duration::from_millis(1));
+    assert_eq!(line.connection.low_water(), 1);
+    assert!(line.end.is_none(), "nothing else was due");
+    assert_eq!(waited(&mut line, 1), 1, "that was of no use");
+    line.wait(Duration::from_millis(100));
+    assert_eq!(waited(&mut line, 1), 8 * (48 + BLOCK));
+}
+
 #[test]
 fn a_read_is_sent_from_the_file_that_lends_it_unless_its_data_has_a_digest() {
     let toy = Toy::new(64);

@@ -58,7 +58,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{Counted, Counts};
 use striped::StripedStore;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use turns::{PATIENCE, Turns};
 
 /// The volumes of a node.
@@ -66,9 +66,11 @@ pub struct Volumes {
     config: Arc<Config>,
     node: String,
     dir: PathBuf,
-    /// Where stores work that cannot answer at once, and the striping client.
+    /// Where stores work that cannot answer at once, and the striping client unless it has its place beside initiators.
     runtime: Option<Runtime>,
-    net: Arc<ClusterNet>,
+    /// How the striping client reaches the servers.
+    net: OnceCell<Arc<ClusterNet>>,
+    key: Option<[u8; 32]>,
     turns: Turns,
     /// How long a command waits for another one, and for a disk.
     patience: Cell<Duration>,
@@ -146,16 +148,10 @@ impl Volumes {
                 (Records::new(), Some(why))
             }
         };
-        // The connections of initiators have threads of their own, and the servers are perhaps on the same CPUs.
-        let cpus = std::thread::available_parallelism().map_or(1, |count| count.get());
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         builder.on_thread_start(covey_io::os::place::everywhere);
-        builder.worker_threads((cpus / 2).clamp(1, WORKERS_MAX)).thread_name("volumes");
+        builder.worker_threads(workers()).thread_name("volumes");
         let runtime = builder.enable_all().build()?;
-        let net = {
-            let _inside = runtime.enter();
-            Arc::new(ClusterNet::new(config.clone(), key))
-        };
         let listen = config.node(node).ok().map(|node| node.listen.clone()).unwrap_or_default();
         let socket = listen.iter().find_map(|address| address.unix_path());
         let portals = Portals::telling(ports, socket);
@@ -164,7 +160,8 @@ impl Volumes {
             node: node.to_owned(),
             dir: dir.to_owned(),
             runtime: Some(runtime),
-            net,
+            net: OnceCell::new(),
+            key,
             turns: Turns::default(),
             patience: Cell::new(PATIENCE),
             fs: tokio::sync::OnceCell::new(),
@@ -251,23 +248,39 @@ impl Volumes {
         &self,
         volume: &str,
     ) -> impl Future<Output = covey_stripe::client::Result<Fs>> + Send + use<> {
-        let (net, meta) = (self.net.clone(), self.config.meta().name.clone());
+        let (net, meta) = (self.net(), self.config.meta().name.clone());
         let name = format!("{} /vol/{volume}", self.node);
         let caching = Caching::Leases;
         let options = Options { name, caching, dead_after: DEAD_AFTER, ..Options::default() };
         async move { Fs::connect(net, &meta, options).await }
     }
 
-    /// Does something on the volumes' own runtime.
+    fn net(&self) -> Arc<ClusterNet> {
+        let make = || {
+            let client = self.client();
+            let _inside = client.enter();
+            Arc::new(ClusterNet::new(self.config.clone(), self.key))
+        };
+        self.net.get_or_init(make).clone()
+    }
+
+    /// The runtime of the striping client. A single thread of its own and those of initiators' connections would wake each
+    /// other for each read and write, so it is one of these then.
+    fn client(&self) -> Handle {
+        let threads = || self.portals.threads().ok().filter(|_| workers() == 1);
+        threads().map_or_else(|| self.runtime(), |threads| threads.runtime())
+    }
+
+    /// Does something where the striping client is.
     async fn within<T: Send + 'static>(
         &self,
         work: impl Future<Output = covey_stripe::client::Result<T>> + Send + 'static,
     ) -> Result<T> {
-        let done = self.runtime().spawn(work).await;
+        let done = self.client().spawn(work).await;
         Ok(done.unwrap_or_else(|_| Err(Errno::EIO.into()))?)
     }
 
-    fn runtime(&self) -> tokio::runtime::Handle {
+    fn runtime(&self) -> Handle {
         self.runtime.as_ref().expect("it is there until the end").handle().clone()
     }
 
@@ -409,6 +422,12 @@ impl Kept {
             Kept::Striped(store) => store.clone(),
         }
     }
+}
+
+/// How many threads the striping client may have: the servers are perhaps on the same CPUs.
+fn workers() -> usize {
+    let cpus = std::thread::available_parallelism().map_or(1, |count| count.get());
+    (cpus / 2).clamp(1, WORKERS_MAX)
 }
 
 /// As whom the node uses the file system.

@@ -82,6 +82,12 @@ pub trait Machine {
         false
     }
 
+    /// How many bytes there are to be before it is worth waking for them. A machine for which it is more than one has a deadline
+    /// after which it is one again: of what comes, less may come for now.
+    fn low_water(&self) -> usize {
+        1
+    }
+
     /// Where the payload of the message that comes next may go. After `Into` the loop either puts all of
     /// it there and calls `deposited`, or reads it like anything else; nothing else is called before.
     fn deposit(&mut self, input: &[u8]) -> Deposit {

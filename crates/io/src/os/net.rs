@@ -379,3 +379,6 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 const KEEPALIVE_COUNT: u32 = 2;
 /// How long the peer may leave unacknowledged what was sent to it.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(6);
+
+#[cfg(test)]
+mod tests;

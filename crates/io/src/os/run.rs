@@ -63,6 +63,11 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin {
         read_into_place(self, context, landing)
     }
 
+    /// So many bytes are to be there before the stream counts as readable. Those that cannot wait so are readable sooner.
+    fn set_low_water(&mut self, bytes: usize) {
+        let _ = bytes;
+    }
+
     /// Takes the next `range.length` bytes off the stream and puts them into the file, if all of them are
     /// there. Most streams cannot.
     fn receive(&mut self, range: &FileRange) -> io::Result<Received> {
@@ -198,6 +203,8 @@ struct Link<M, S, O> {
     landing: Option<Landing>,
     output: Segments,
     alarm: Alarm,
+    /// What the stream was told of it last.
+    low_water: usize,
     /// The largest message met since the input buffer was last made: what to make the next one for.
     expected_bytes: usize,
     can_write: bool,
@@ -226,6 +233,7 @@ impl<M: Machine, S: Stream, O: Observer<S>> Link<M, S, O> {
             landing: None,
             output: Segments::new(),
             alarm: Alarm::default(),
+            low_water: 1,
             expected_bytes: 0,
             can_write: true,
         }
@@ -274,6 +282,11 @@ impl<M: Machine, S: Stream, O: Observer<S>> Link<M, S, O> {
         if self.machine.has_left() {
             self.machine.handle_input(task::now(), &mut self.input)?;
             return Ok(Turn::Moved);
+        }
+        let low_water = self.machine.low_water();
+        if low_water != self.low_water {
+            self.stream.set_low_water(low_water);
+            self.low_water = low_water;
         }
         if self.landing.is_none() {
             self.landing = self.machine.landing(&mut self.input);

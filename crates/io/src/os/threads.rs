@@ -8,6 +8,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
@@ -21,6 +22,7 @@ pub struct Threads {
 
 #[derive(Debug)]
 struct Thread {
+    runtime: Handle,
     jobs: mpsc::UnboundedSender<Job>,
     /// Tasks that it has.
     tasks: Arc<AtomicUsize>,
@@ -83,6 +85,12 @@ impl Threads {
         async move { drop(all.await) }
     }
 
+    /// The runtime of the thread that has a task before any other has: what this task and others talk to costs it no wake-up of
+    /// another thread there.
+    pub fn runtime(&self) -> Handle {
+        self.threads[0].runtime.clone()
+    }
+
     /// How many tasks each thread has.
     pub fn tasks(&self) -> Vec<usize> {
         self.threads.iter().map(|thread| thread.tasks.load(Ordering::Relaxed)).collect()
@@ -93,6 +101,7 @@ impl Thread {
     fn start(name: &str) -> io::Result<Thread> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
+        let handle = runtime.handle().clone();
         let work = move || {
             super::place::everywhere();
             let set = LocalSet::new();
@@ -103,7 +112,7 @@ impl Thread {
             });
         };
         std::thread::Builder::new().name(name.to_owned()).spawn(work)?;
-        Ok(Thread { jobs, tasks: Arc::default() })
+        Ok(Thread { runtime: handle, jobs, tasks: Arc::default() })
     }
 }
 
@@ -148,6 +157,10 @@ mod tests {
             });
         }
         drop(tell);
+        let first =
+            threads.runtime().spawn(async { std::thread::current().name().map(str::to_owned) });
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        assert_eq!(runtime.block_on(first).unwrap().as_deref(), Some("test-0"));
         let mut names: Vec<_> = (0..4).map(|_| told.recv().unwrap().unwrap()).collect();
         names.sort();
         assert_eq!(names, ["test-0", "test-0", "test-1", "test-1"]);

@@ -1,5 +1,6 @@
 //! A connection to a portal, as a machine: the phases of its life, and what all of them share.
 
+use super::batch::Batch;
 use super::credit::Credit;
 use super::full_feature::{FullFeature, Link};
 use super::login::{Answer, LOGIN_DATA_BYTES_MAX, Login, Progress, Success};
@@ -39,6 +40,7 @@ pub struct Connection<D: Device> {
     /// Whole PDUs wait in the input until what they follow has been answered.
     has_left: bool,
     credit: Arc<Credit>,
+    batch: Batch,
 }
 
 /// Bytes of a connection that are not in its machine.
@@ -108,6 +110,7 @@ impl<D: Device> Connection<D> {
             held_units: 0,
             has_left: false,
             credit: Arc::default(),
+            batch: Batch::default(),
         }
     }
 
@@ -134,6 +137,15 @@ impl<D: Device> Connection<D> {
         match &self.phase {
             Phase::Full(full) => Some(full.session()),
             _ => None,
+        }
+    }
+
+    /// When something is due in this phase.
+    fn due(&self) -> Option<Instant> {
+        match &self.phase {
+            Phase::Login(_) | Phase::Entering(_) => Some(self.deadline),
+            Phase::Full(full) => Some(full.deadline()),
+            Phase::Over => None,
         }
     }
 
@@ -334,13 +346,16 @@ impl<D: Device> Machine for Connection<D> {
     fn handle_input(&mut self, now: Instant, input: &mut BytesMut) -> Result<(), Blame> {
         (self.now, self.wire.now) = (now, now);
         let mut count = 0;
+        self.batch.begin();
         while count < TURN_PDUS
             && let Some(pdu) = pdu::next(input, self.wire.limits)?
         {
+            self.batch.take(&pdu);
             self.handle(now, pdu)?;
             count += 1;
         }
         self.has_left = count == TURN_PDUS && pdu::bytes_wanted(input, self.wire.limits) == 0;
+        self.batch.end(now, self.wire.stat_sn);
         if let Phase::Full(full) = &mut self.phase {
             full.heard(now);
         }
@@ -350,6 +365,9 @@ impl<D: Device> Machine for Connection<D> {
 
     fn handle_timeout(&mut self, now: Instant) -> Result<(), Blame> {
         self.wire.now = now;
+        if self.batch.ring(now) && self.due().is_some_and(|due| now < due) {
+            return Ok(());
+        }
         match &mut self.phase {
             Phase::Login(_) | Phase::Entering(_) => {
                 let what = format!("no login within {} s", LOGIN_PATIENCE.as_secs());
@@ -371,11 +389,11 @@ impl<D: Device> Machine for Connection<D> {
     }
 
     fn poll_deadline(&self) -> Option<Instant> {
-        match &self.phase {
-            Phase::Login(_) | Phase::Entering(_) => Some(self.deadline),
-            Phase::Full(full) => Some(full.deadline()),
-            Phase::Over => None,
-        }
+        self.due().into_iter().chain(self.batch.deadline()).min()
+    }
+
+    fn low_water(&self) -> usize {
+        self.batch.low_water()
     }
 
     fn poll_user(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Blame>> {

@@ -12,6 +12,7 @@ use covey_iscsi::message::login as status;
 pub use covey_iscsi::negotiate::Parameters;
 use covey_wire::Payload;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
@@ -52,6 +53,11 @@ impl Portals {
     }
 }
 
+/// Answers of fewer bytes are not worth keeping.
+const ROOM_BYTES_MIN: usize = 64 << 10;
+/// Most of what was read that is kept for what is read next.
+const ROOMS_MAX: usize = 4;
+
 /// A unit of a target. Its connections end when it is dropped.
 pub struct Disk {
     session: Session,
@@ -59,6 +65,8 @@ pub struct Disk {
     block_bytes: u32,
     blocks: u64,
     connecting: AbortHandle,
+    /// What was read last: where nobody else holds it any more, there is room for what is read next.
+    rooms: RefCell<VecDeque<Bytes>>,
 }
 
 impl Drop for Disk {
@@ -81,7 +89,8 @@ impl Disk {
         let keeping = keep_connected(session.clone(), portals.into(), patience);
         let connecting = tokio::task::spawn_local(keeping).abort_handle();
         let lun = u64::from(number) << 48;
-        let mut disk = Disk { session, lun, block_bytes: 512, blocks: 0, connecting };
+        let rooms = RefCell::default();
+        let mut disk = Disk { session, lun, block_bytes: 512, blocks: 0, connecting, rooms };
         (disk.blocks, disk.block_bytes) = disk.capacity().await?;
         Ok(disk)
     }
@@ -122,8 +131,8 @@ impl Disk {
     }
 
     /// Reads `bytes` from `offset`, both multiples of the block.
-    pub async fn read(&self, offset: u64, bytes: usize) -> io::Result<BytesMut> {
-        let mut whole = BytesMut::with_capacity(bytes);
+    pub async fn read(&self, offset: u64, bytes: usize) -> io::Result<Bytes> {
+        let mut whole = BytesMut::new();
         while whole.len() < bytes {
             let count = (bytes - whole.len()).min(TRANSFER_BYTES_MAX);
             let cdb = self.cdb(READ_16, offset + whole.len() as u64, count)?;
@@ -131,12 +140,36 @@ impl Disk {
             if part.len() != count {
                 return Err(io::Error::other("the target sends less than was asked for"));
             }
-            if whole.is_empty() && count == bytes {
-                return Ok(part);
+            if count == bytes {
+                return Ok(self.keep(part.freeze()));
             }
             whole.extend_from_slice(&part);
         }
-        Ok(whole)
+        Ok(whole.freeze())
+    }
+
+    /// Memory for an answer, which the answer fills. To clear new memory takes as long as to receive into it.
+    fn room(&self, bytes: usize) -> BytesMut {
+        let mut rooms = self.rooms.borrow_mut();
+        let is_free = |room: &Bytes| room.len() >= bytes && room.is_unique();
+        let free = (bytes >= ROOM_BYTES_MIN).then(|| rooms.iter().position(is_free)).flatten();
+        let free = free.and_then(|at| rooms.remove(at)).map(Bytes::try_into_mut);
+        match free {
+            Some(Ok(mut room)) => {
+                room.truncate(bytes);
+                room
+            }
+            _ => BytesMut::zeroed(bytes),
+        }
+    }
+
+    fn keep(&self, data: Bytes) -> Bytes {
+        if data.len() >= ROOM_BYTES_MIN {
+            let mut rooms = self.rooms.borrow_mut();
+            rooms.truncate(ROOMS_MAX - 1);
+            rooms.push_front(data.clone());
+        }
+        data
     }
 
     /// Writes `data` at `offset`, both multiples of the block. It is where [`Disk::flush`] finds it.
@@ -190,7 +223,7 @@ impl Disk {
     ) -> io::Result<BytesMut> {
         let mut last = None;
         for _ in 0..REPEATS_MAX {
-            let data_in = BytesMut::zeroed(bytes_in);
+            let data_in = self.room(bytes_in);
             let (lun, data_out) = (self.lun, data_out.clone());
             let request = Request { lun, cdb, data_out, data_in, is_repeatable: true };
             let Done { status, sense, data_in } =

@@ -180,7 +180,7 @@ impl Shared {
         let (from, to) = self.whole(offset, end);
         let disk = self.disk()?;
         let data = disk.read(from, (to - from) as usize).await;
-        let data = data.map_err(|error| self.failed(&disk, &error))?.freeze();
+        let data = data.map_err(|error| self.failed(&disk, &error))?;
         Ok(data.slice((offset - from) as usize..(end - from) as usize))
     }
 
@@ -215,8 +215,8 @@ impl Shared {
         offset: u64,
         data: &[u8],
     ) -> io::Result<()> {
-        let mut whole: BytesMut =
-            disk.read(blocks.start, (blocks.end - blocks.start) as usize).await?;
+        let whole = disk.read(blocks.start, (blocks.end - blocks.start) as usize).await?;
+        let mut whole = BytesMut::from(whole);
         let at = (offset - blocks.start) as usize;
         whole[at..at + data.len()].copy_from_slice(data);
         disk.write(blocks.start, whole.freeze()).await

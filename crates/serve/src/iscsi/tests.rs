@@ -140,6 +140,16 @@ fn what_is_written_on_one_connection_is_read_on_another() {
         disks[0].write(512, data.clone()).await.unwrap();
         disks[0].flush().await.unwrap();
         assert!(disks[3].read(512, data.len()).await.unwrap() == data);
+        // A buffer whose last reader is done is read into again, and no other one.
+        let large = 1 << 20;
+        let first = disks[3].read(512, large).await.unwrap();
+        let second = disks[3].read(512 + large as u64, large).await.unwrap();
+        let (at, whole) = (first.as_ptr(), second.as_ptr());
+        assert!(at != whole && first == data[..large] && second == data[large..2 * large]);
+        drop(first);
+        let third = disks[3].read(1024, 128 << 10).await.unwrap();
+        assert_eq!(third.as_ptr(), at);
+        assert!(third == data[512..][..128 << 10] && second == data[large..2 * large]);
         let error = disks[1].read(100, 512).await.unwrap_err();
         assert_eq!(error.to_string(), "512 bytes at 100 are not whole blocks of 512");
         let error = disks[1].read(8 << 20, 512).await.unwrap_err();

@@ -230,7 +230,7 @@ impl Volumes {
         path: &str,
         by_force: bool,
     ) -> Result<(StripedStore, String, Published)> {
-        let (shared, path, runtime) = (self.fs().await?, path.to_owned(), self.runtime());
+        let (shared, path, runtime) = (self.fs().await?, path.to_owned(), self.client());
         // A session of its own: when it is over the volume is lost, and nothing else.
         let own_session = self.connect(name);
         self.within(async move {

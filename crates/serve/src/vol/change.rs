@@ -284,7 +284,7 @@ impl Volumes {
                 self.work_on(what, turns, resized).await
             }
             Kept::Striped(store) => {
-                let runtime = self.runtime();
+                let runtime = self.client();
                 let resized = async move {
                     let _changing = volume.changing.lock().await;
                     let resized = runtime.spawn(async move { store.store.resize(bytes).await });

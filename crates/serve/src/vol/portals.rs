@@ -110,7 +110,8 @@ impl Portals {
         Ok(Door { portal, accepting, _port: port })
     }
 
-    fn threads(&self) -> Result<Arc<Threads>> {
+    /// The threads of all connections.
+    pub fn threads(&self) -> std::io::Result<Arc<Threads>> {
         if let Some(threads) = self.threads.get() {
             return Ok(threads.clone());
         }

@@ -3,6 +3,7 @@
 use super::record::Backing;
 use super::*;
 use covey_iscsi::store::{Answer, Hold, Reply, Request};
+use covey_stripe::client::Net;
 use tokio::task::LocalSet;
 
 /// A metadata server that has the data, too; and nodes of which only the volumes are there.
@@ -48,6 +49,24 @@ async fn opened(volumes: &Rc<Volumes>, name: &str) -> (Record, Option<u32>) {
     (volume.record.borrow().clone(), blocks)
 }
 
+/// Where the client would have one thread, it is where initiators' connections are: the two would wake each other all the time.
+#[test]
+fn on_few_cpus_the_striping_client_is_beside_connections() {
+    with_lab(async |lab| {
+        let node = lab.node("gw1");
+        let name = || Ok(std::thread::current().name().map(str::to_owned));
+        let client = node.within(async move { name() }).await.unwrap();
+        let expected = if super::workers() == 1 { "iscsi-0" } else { "volumes" };
+        assert_eq!(client.as_deref(), Some(expected));
+        let net = node.net();
+        let (tell, told) = tokio::sync::oneshot::channel();
+        net.spawn(Box::pin(async move {
+            drop(tell.send(std::thread::current().name().map(str::to_owned)))
+        }));
+        assert_eq!(told.await.unwrap().as_deref(), Some(expected), "its connections, too");
+    });
+}
+
 /// Who may use it was changed while the node was away, and whoever changed that is gone when the node is back.
 #[test]
 fn a_node_that_takes_a_volume_takes_what_its_file_says() {
@@ -87,7 +106,7 @@ fn a_store_that_was_taken_by_another_node_has_saved_nothing() {
         let made = async move { striped::make(&fs, &own(), "/disk", 1 << 20).await };
         first.within(made).await.unwrap();
         let open = async |node: &Rc<Volumes>, by_force| {
-            let (fs, runtime) = (node.fs().await.unwrap(), node.runtime());
+            let (fs, runtime) = (node.fs().await.unwrap(), node.client());
             let opened = StripedStore::open(fs, own(), "/disk", runtime, by_force);
             node.within(opened).await.unwrap()
         };
@@ -121,7 +140,7 @@ fn the_size_of_a_volume_is_that_of_the_node_that_has_it() {
     with_lab(async |lab| {
         let (first, second) = (lab.node("gw1"), lab.node("gw2"));
         run(&first, "create disk striped /disk size 1048576").await.unwrap();
-        let (fs, runtime) = (second.fs().await.unwrap(), second.runtime());
+        let (fs, runtime) = (second.fs().await.unwrap(), second.client());
         let taking = StripedStore::open(fs, own(), "/disk", runtime, true);
         let theirs = second.within(taking).await.unwrap();
         for line in ["resize disk 2097152", "resize disk 4096 shrink"] {

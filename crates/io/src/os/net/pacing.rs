@@ -252,6 +252,12 @@ fn mark(socket: BorrowedFd<'_>, dscp: u8) {
     let _ = set(socket, (libc::SOL_SOCKET, libc::SO_PRIORITY), PRIORITY_BULK);
 }
 
+/// Has a socket count as readable when so many bytes are there, and no sooner.
+pub(super) fn set_low_water(socket: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
+    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    set(socket, (libc::SOL_SOCKET, libc::SO_RCVLOWAT), bytes)
+}
+
 fn set<T: Copy>(socket: BorrowedFd<'_>, (level, name): (i32, i32), value: T) -> io::Result<()> {
     // SAFETY: the kernel reads `size_of_val(&value)` bytes from `value`, which lives here.
     let done = unsafe {

@@ -203,6 +203,16 @@ impl run::Stream for Stream {
         }
     }
 
+    fn set_low_water(&mut self, bytes: usize) {
+        use super::pacing::set_low_water;
+        // Where that cannot be, nothing is waited for.
+        let _ = match self {
+            Stream::Tcp(stream) => set_low_water(stream.as_fd(), bytes),
+            Stream::Paced(paced) => set_low_water(paced.stream.as_fd(), bytes),
+            Stream::Unix(_) | Stream::Shared(_) => Ok(()),
+        };
+    }
+
     fn receive(&mut self, range: &FileRange) -> io::Result<Received> {
         match self {
             Stream::Tcp(stream) => receive(stream.as_fd(), range),

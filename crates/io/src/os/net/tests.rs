@@ -60,6 +60,31 @@ fn a_loopback_peer_is_known_by_its_socket() {
     });
 }
 
+/// Whoever waits for much is woken for it, for less when less is wanted, and for the end.
+#[test]
+fn a_stream_that_waited_for_more_is_read_when_less_is_wanted() {
+    use crate::os::run::Stream as _;
+    block_on(async {
+        let listener = Listener::bind(&"tcp!127.0.0.1!0".parse().unwrap(), 0).await.unwrap();
+        let mut client = connect(listener.address(), Duration::from_secs(5)).await.unwrap();
+        let (mut server, _) = listener.accept().await.unwrap();
+        let mut got = [0; 64];
+        let limit = Duration::from_secs(10);
+        server.set_low_water(8);
+        client.write_all(b"12345678").await.unwrap();
+        let read = tokio::time::timeout(limit, server.read(&mut got)).await;
+        assert_eq!(read.expect("it was there").unwrap(), 8);
+        client.write_all(b"9").await.unwrap();
+        server.set_low_water(1);
+        let read = tokio::time::timeout(limit, server.read(&mut got)).await;
+        assert_eq!(read.expect("no more is wanted").unwrap(), 1);
+        server.set_low_water(8);
+        drop(client);
+        let read = tokio::time::timeout(limit, server.read(&mut got)).await;
+        assert_eq!(read.expect("nothing more can come").unwrap(), 0);
+    });
+}
+
 #[test]
 fn a_client_learns_who_the_server_is_once_it_has_spoken() {
     let dir = tempfile::tempdir().unwrap();
