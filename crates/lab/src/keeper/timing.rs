@@ -33,9 +33,10 @@ impl Margin {
 
     /// A sleep of its whole length ended so much too late.
     pub fn overslept(&mut self, late_ns: u64) {
-        self.0 = match late_ns > self.0 {
-            true => (self.0 + 19 * MARGIN_STEP_NS).min(MARGIN_MAX_NS),
-            false => self.0.saturating_sub(MARGIN_STEP_NS),
+        self.0 = if late_ns > self.0 {
+            (self.0 + 19 * MARGIN_STEP_NS).min(MARGIN_MAX_NS)
+        } else {
+            self.0.saturating_sub(MARGIN_STEP_NS)
         };
     }
 }
