@@ -54,7 +54,7 @@ impl<F: Files> Session<F> {
             return Ok(stat);
         }
         self.kernel.drop_pages(id, stat.inode.version).await;
-        self.files.stat(id).await
+        Ok(self.files.stat(id).await?)
     }
 
     /// Whether pages that are read under a lease are of this version, if there are any: else the kernel may not go by
