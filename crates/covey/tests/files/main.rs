@@ -15,7 +15,6 @@ mod layouts;
 mod lease;
 mod mount;
 mod namespace;
-mod pages;
 mod peers;
 mod persist;
 mod posix;
