@@ -15,8 +15,8 @@ use tokio::sync::Notify;
 
 /// What is served now.
 pub(super) struct Chains {
-    /// Generations by the chain's index, 0 for those that are not served; none before the metadata server has said so.
-    served: RefCell<Option<Vec<u32>>>,
+    /// Generations by the chain's index, 0 for those that are not served, as all are before the metadata server has said so.
+    served: RefCell<Vec<u32>>,
     /// Held by all that was admitted since the last change and is under way.
     turn: RefCell<Rc<Turn>>,
     /// Those before it that may not be over.
@@ -46,8 +46,7 @@ impl Chains {
     /// EREMCHG for a chain that is not served, or at another generation.
     pub fn admit(&self, chain: Option<Served>) -> Result<()> {
         let Some(Served { chain, generation }) = chain else { return Ok(()) };
-        let served = self.served.borrow();
-        let now = served.as_ref().and_then(|served| served.get(usize::from(chain)).copied());
+        let now = self.served.borrow().get(usize::from(chain)).copied();
         match now.unwrap_or(0) {
             now if now == generation && now > 0 => Ok(()),
             0 => {
@@ -72,11 +71,11 @@ impl Chains {
         let length = chains.iter().map(|one| usize::from(one.chain) + 1).max().unwrap_or(0);
         let mut served = vec![0; length];
         chains.iter().for_each(|one| served[usize::from(one.chain)] = one.generation);
-        let before = self.served.replace(Some(served.clone()));
+        let before = self.served.replace(served.clone());
         let is_refused = |(at, &generation): (usize, &u32)| {
             generation > 0 && served.get(at) != Some(&generation)
         };
-        if before.iter().flat_map(|before| before.iter().enumerate()).any(is_refused) {
+        if before.iter().enumerate().any(is_refused) {
             let turn = self.turn.replace(Rc::new(Turn(self.ended.clone())));
             self.before.borrow_mut().push(Rc::downgrade(&turn));
         }
