@@ -128,6 +128,28 @@ pub fn next(input: &mut BytesMut, limits: Limits) -> Result<Option<Pdu>, Blame> 
     cut(whole, &shape).map(Some)
 }
 
+/// Takes the PDU whose header is `head`, and whose data is `placed`, in memory of its own. `None`, and `head` as it was, where
+/// the two are not one PDU without digests and padding.
+pub fn next_placed(
+    head: &mut BytesMut,
+    placed: &Bytes,
+    limits: Limits,
+) -> Result<Option<Pdu>, Blame> {
+    if head.len() != HEADER_BYTES {
+        return Ok(None);
+    }
+    let shape = Shape::of(head, limits)?;
+    if shape.head_bytes() != HEADER_BYTES || shape.bytes() != HEADER_BYTES + placed.len() {
+        return Ok(None);
+    }
+    if shape.data != placed.len() {
+        return Ok(None);
+    }
+    let whole = head.split_to(HEADER_BYTES).freeze();
+    let bare = Shape { data: 0, padding: 0, ..shape };
+    cut(whole, &bare).map(|pdu| Some(Pdu { data: placed.clone(), ..pdu }))
+}
+
 fn cut(whole: Bytes, shape: &Shape) -> Result<Pdu, Blame> {
     let data_at = shape.head_bytes();
     let padded_end = data_at + shape.data + shape.padding;

@@ -14,7 +14,7 @@ mod sense;
 
 use crate::place::{Clients, Conversation};
 use bytes::BytesMut;
-use covey_io::os::net::{Listener, PeerInfo, Stream, error_text, pacing};
+use covey_io::os::net::{Listener, PeerInfo, Stream, error_text, pacing, welcome};
 use covey_io::os::threads::Threads;
 use covey_io::os::{random, run};
 use covey_iscsi::target::{Connection, Credit, Device, Portal, Seed};
@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 
 /// How long nothing is accepted after a failure to accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long a connection by a unix socket may take until it says whether it wants to share memory.
+const GREETING_PATIENCE: Duration = Duration::from_secs(15);
 
 /// Serves `portal` to everyone who connects, until the future is dropped. Connections go on for as long as `threads` do.
 pub async fn serve_portal<D: Device>(
@@ -78,7 +80,8 @@ fn begin<D: Device>(
         let connection = connection.with_ticket(Box::new(place)).with_credit(credit);
         tracing::debug!("{}: connected", info.name);
         let running = async {
-            let stream = pacing::enroll(stream.resettle()?);
+            let welcomed = tokio::time::timeout(GREETING_PATIENCE, welcome(stream.resettle()?));
+            let stream = pacing::enroll(welcomed.await.map_err(std::io::Error::from)??);
             let observer = Conversation::new(&info, Clients::Programs);
             let ended = run::run_on(connection, stream, BytesMut::new(), observer).await;
             ended.map_err(std::io::Error::other)

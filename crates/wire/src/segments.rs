@@ -219,6 +219,14 @@ impl Segments {
         self.runs.iter().map(Run::piece).chain(tail)
     }
 
+    /// The first run, where it is memory that can be held on to.
+    pub fn front_shared(&self) -> Option<&Bytes> {
+        match self.runs.front() {
+            Some(Run::Shared(run)) => Some(run),
+            _ => None,
+        }
+    }
+
     /// `count` bytes were written.
     pub fn advance(&mut self, mut count: usize) {
         self.seal();

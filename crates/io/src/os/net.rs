@@ -15,7 +15,7 @@ mod stream;
 mod unix;
 
 pub use owner::{listener_owner, socket_owner};
-pub use shared::{Shared, welcome};
+pub use shared::{Shared, ask, welcome};
 pub use stream::{FarEnd, Stream};
 pub use unix::QuietStream;
 

@@ -29,6 +29,7 @@ mod thread;
 pub use follower::Follower;
 pub use front::{Front, Meeting, Whereabouts};
 pub use thread::run_first;
+pub(crate) use thread::{apart_from, current_cpu};
 
 use rustix::thread::CpuSet;
 use std::sync::OnceLock;

@@ -28,8 +28,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 /// A byte stream that the loop can run on: a [`super::net::Stream`], tokio's own and the like.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin {
-    /// Writes of the front of `output`, where files are among what is to be sent; answers how much.
-    /// By way of memory, where nothing better is known.
+    /// Writes of the front of `output`, where files are among what is to be sent, or payloads need not be sent
+    /// ([`Self::places`]); answers how much. By way of memory, where nothing better is known.
     fn poll_write_files(
         &mut self,
         context: &mut Context<'_>,
@@ -38,7 +38,8 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin {
         write_front(self, context, output)
     }
 
-    /// Whether payloads come in memory of their own: then nobody need make room for large ones.
+    /// Whether payloads come in memory of their own: then nobody need make room for large ones, and all output goes by
+    /// [`Self::poll_write_files`].
     fn places(&self) -> bool {
         false
     }
@@ -449,6 +450,9 @@ impl<M: Machine, S: Stream, O: Observer<S>> Link<M, S, O> {
 
     /// One system call's worth.
     fn write_some(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.stream.places() {
+            return self.stream.poll_write_files(context, &self.output);
+        }
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let mut count = 0;
         for (slice, piece) in slices.iter_mut().zip(self.output.pieces()) {

@@ -57,6 +57,32 @@ fn a_stream_is_the_same_pdus_wherever_it_is_cut() {
     }
 }
 
+/// Data that has come in memory of its own stays there, where it is all the data of the PDU, and nothing else.
+#[test]
+fn placed_data_is_not_moved() {
+    for digests in ALL {
+        let limits = Limits { data_bytes_max: 5000, digests };
+        for (length, placed) in [(5000, 5000), (4998, 4998), (5000, 4996), (4996, 5000), (4, 0)] {
+            let mut out = Segments::new();
+            put(&nop(length), true, digests, &mut out);
+            let head: Vec<u8> = out.runs().flatten().copied().collect();
+            let placed = Bytes::from(vec![7; placed]);
+            let mut input = BytesMut::from(&head[..]);
+            let fits = digests == ALL[0] && length == 5000 && placed.len() == 5000;
+            match next_placed(&mut input, &placed, limits).unwrap() {
+                Some(pdu) => {
+                    assert!(fits && input.is_empty() && pdu.is_sound && pdu.is_immediate);
+                    assert_eq!(pdu.header, Ok(nop(length)));
+                    assert_eq!(pdu.data.as_ptr(), placed.as_ptr());
+                }
+                None => assert!(!fits && input == head),
+            }
+            let mut begun = BytesMut::from(&head[..40]);
+            assert_eq!(next_placed(&mut begun, &placed, limits), Ok(None));
+        }
+    }
+}
+
 #[test]
 fn every_bit_is_covered_by_a_digest() {
     let digests = Digests { header: true, data: true };

@@ -11,7 +11,7 @@ use crate::chap::CHALLENGE_BYTES;
 use crate::message::login as status;
 use crate::pdu::{self, Digests, Limits, Pdu};
 use crate::scsi::Nexus;
-use covey_wire::{Blame, BytesMut, Machine, Payload, Segments};
+use covey_wire::{Blame, Bytes, BytesMut, Machine, Payload, Segments};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -170,6 +170,36 @@ impl<D: Device> Connection<D> {
         }
         let what = format!("{held} bytes are held for the initiator, and more may not be");
         Err(Blame::Violation(what))
+    }
+
+    /// Takes what has come, `first` before it.
+    fn turn(
+        &mut self,
+        now: Instant,
+        first: Option<Pdu>,
+        input: &mut BytesMut,
+    ) -> Result<(), Blame> {
+        (self.now, self.wire.now) = (now, now);
+        let (mut count, mut next) = (0, first);
+        self.batch.begin();
+        while count < TURN_PDUS {
+            let Some(pdu) = next
+                .take()
+                .map_or_else(|| pdu::next(input, self.wire.limits), |pdu| Ok(Some(pdu)))?
+            else {
+                break;
+            };
+            self.batch.take(&pdu);
+            self.handle(now, pdu)?;
+            count += 1;
+        }
+        self.has_left = count == TURN_PDUS && pdu::bytes_wanted(input, self.wire.limits) == 0;
+        self.batch.end(now, self.wire.stat_sn);
+        if let Phase::Full(full) = &mut self.phase {
+            full.heard(now);
+        }
+        self.outside.input_bytes = input.len() as u64;
+        self.account()
     }
 
     fn handle(&mut self, now: Instant, pdu: Pdu) -> Result<(), Blame> {
@@ -344,23 +374,20 @@ const DISCOVERY_TSIH: u16 = 1;
 
 impl<D: Device> Machine for Connection<D> {
     fn handle_input(&mut self, now: Instant, input: &mut BytesMut) -> Result<(), Blame> {
-        (self.now, self.wire.now) = (now, now);
-        let mut count = 0;
-        self.batch.begin();
-        while count < TURN_PDUS
-            && let Some(pdu) = pdu::next(input, self.wire.limits)?
-        {
-            self.batch.take(&pdu);
-            self.handle(now, pdu)?;
-            count += 1;
+        self.turn(now, None, input)
+    }
+
+    fn handle_placed(
+        &mut self,
+        now: Instant,
+        input: &mut BytesMut,
+        placed: Bytes,
+    ) -> Result<(), Blame> {
+        let pdu = pdu::next_placed(input, &placed, self.wire.limits)?;
+        if pdu.is_none() {
+            input.extend_from_slice(&placed);
         }
-        self.has_left = count == TURN_PDUS && pdu::bytes_wanted(input, self.wire.limits) == 0;
-        self.batch.end(now, self.wire.stat_sn);
-        if let Phase::Full(full) = &mut self.phase {
-            full.heard(now);
-        }
-        self.outside.input_bytes = input.len() as u64;
-        self.account()
+        self.turn(now, pdu, input)
     }
 
     fn handle_timeout(&mut self, now: Instant) -> Result<(), Blame> {

@@ -295,11 +295,15 @@ async fn attempt(
     portal: &Address,
     past: &mut Past,
 ) -> Result<(), String> {
-    let connected = net::connect(portal, CONNECT_PATIENCE).await;
-    let stream = pacing::enroll(connected.map_err(|error| error_text(&error))?);
-    if !portals.trusts(stream.far_end().map_err(|error| error_text(&error))?) {
+    let text = |error: std::io::Error| error_text(&error);
+    let stream = net::connect(portal, CONNECT_PATIENCE).await.map_err(text)?;
+    if !portals.trusts(stream.far_end().map_err(text)?) {
         return Err("somebody else's server is there".into());
     }
+    // On this machine through shared memory, where both are processes of one user.
+    let asked = tokio::time::timeout(CONNECT_PATIENCE, net::ask(stream)).await;
+    let asked = asked.map_err(io::Error::from).flatten();
+    let stream = pacing::enroll(asked.map_err(text)?);
     let challenge = random::nonce().map_err(|error| error_text(&error))?;
     let connection = Connection::new(session, challenge, Instant::now());
     let was_in = RefCell::new(false);

@@ -4,6 +4,7 @@ use super::disk::{Disk, Portals, checked_size, parse_portal};
 use super::*;
 use bytes::Bytes;
 use covey_io::os::net::{self, Address, FarEnd};
+use covey_io::os::shm::COPIED;
 use covey_iscsi::initiator;
 use covey_iscsi::negotiate::{Digest, Parameters};
 use covey_iscsi::scsi::{Config, Unit, Units};
@@ -13,6 +14,7 @@ use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::LocalSet;
 
@@ -213,6 +215,38 @@ fn initiators_of_the_same_machine_come_by_a_unix_socket() {
                 disk.log_out().await;
             }
         }
+    });
+}
+
+/// Between processes of one user data goes by memory that both have: the kernel copies it from where one has it to where the
+/// other wants it. Other tests here may have it copy, too, but not as much.
+#[test]
+fn data_between_processes_of_one_user_is_fetched_from_where_it_lies() {
+    in_runtime(async {
+        let threads = Arc::new(Threads::start("test", 1).unwrap());
+        let portal = portal();
+        let dir = tempfile::tempdir().unwrap();
+        let near = Address::Unix(near_portal(&dir.path().join("node.sock")));
+        let listener = Listener::bind(&near, 0o600).await.unwrap();
+        tokio::task::spawn_local(serve_portal(listener, portal, threads, Gate::new(64)));
+        let config = initiator::Config { parameters: Parameters::INITIATOR, ..config() };
+        let disk = Disk::connect(config, vec![near], 0, Duration::from_secs(10)).await.unwrap();
+        let data = Bytes::from((0..1 << 20).map(|at| (at / 5) as u8).collect::<Vec<u8>>());
+        let copied = || COPIED.by_kernel.load(Ordering::Relaxed);
+        const TIMES: u64 = 32;
+        let before = copied();
+        for _ in 0..TIMES {
+            disk.write(512, data.clone()).await.unwrap();
+        }
+        let written = copied();
+        for _ in 0..TIMES {
+            assert!(disk.read(512, data.len()).await.unwrap() == data);
+        }
+        let bytes = TIMES << 20;
+        if copied() == before {
+            return covey_harness::skip("one process may not copy from another's memory here");
+        }
+        assert!(written - before >= bytes && copied() - written >= bytes);
     });
 }
 

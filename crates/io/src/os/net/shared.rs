@@ -32,7 +32,8 @@ pub async fn welcome(stream: Stream) -> io::Result<Stream> {
         return Ok(Stream::Unix(stream));
     };
     stream.write_all(&[YES]).await?;
-    share(stream, place).await
+    // One of two on the same CPU goes to another one: the server does.
+    share(stream, place, Channel::making_way).await
 }
 
 /// Asks for shared memory over a connection that was just made. Without it where the server does not want to.
@@ -43,7 +44,7 @@ pub async fn ask(stream: Stream) -> io::Result<Stream> {
     };
     stream.write_all(GREETING).await?;
     match stream.read_u8().await {
-        Ok(YES) => share(stream, place).await,
+        Ok(YES) => share(stream, place, |channel| channel).await,
         Ok(NO) => Ok(Stream::Unix(stream)),
         Ok(_) => Err(stranger()),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(stranger()),
@@ -55,10 +56,14 @@ fn stranger() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the server there does not know of shared memory")
 }
 
-async fn share(stream: QuietStream, place: Place) -> io::Result<Stream> {
+async fn share(
+    stream: QuietStream,
+    place: Place,
+    end: fn(Channel) -> Channel,
+) -> io::Result<Stream> {
     let stream = stream.into_std()?;
     let met = blocking(move || shm::meet(stream)).await?;
-    Ok(Stream::Shared(Box::new(Shared { channel: Channel::new(met)?, _place: place })))
+    Ok(Stream::Shared(Box::new(Shared { channel: end(Channel::new(met)?), _place: place })))
 }
 
 /// Whether the process at the other end belongs to this user.

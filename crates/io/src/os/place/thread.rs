@@ -121,6 +121,24 @@ pub fn allow(tid: Option<Pid>, set: &CpuSet) -> io::Result<()> {
     Ok(sched_setaffinity(tid, set)?)
 }
 
+/// The CPU that the calling thread runs on.
+pub(crate) fn current_cpu() -> usize {
+    rustix::thread::sched_getcpu()
+}
+
+/// Moves the calling thread to another of its CPUs than `cpu`, if it has one; it may come back. Whether it has moved.
+pub(crate) fn apart_from(cpu: usize) -> bool {
+    if super::at_start().is_none() {
+        return false;
+    }
+    let Ok(all) = allowed(None) else { return false };
+    let mut others = all;
+    if cpu < CpuSet::MAX_CPU {
+        others.unset(cpu);
+    }
+    others.count() > 0 && allow(None, &others).is_ok() && allow(None, &all).is_ok()
+}
+
 /// Whether the calling thread yields to all.
 pub fn is_yielding() -> bool {
     policy(0) == Some(libc::SCHED_IDLE)

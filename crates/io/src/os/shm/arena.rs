@@ -1,7 +1,7 @@
 //! The memory that a process shares with its peers: one file in memory, mapped by all of them.
 //!
 //! ```text
-//!   control   sleeping                                         64 bytes
+//!   control   sleeping | cpu                                    64 bytes each
 //!   published key, address, bytes, rights                      PUBLISHED_MAX of them
 //!   inboxes   consumed | access | offer | slots | bulk                 one for each peer, who writes it
 //!   heap      what the process allocates for its messages
@@ -146,6 +146,12 @@ impl Arena {
     pub fn sleeping(&self) -> &AtomicU32 {
         // SAFETY: the mapping begins with this word, and lives as long as `self`.
         unsafe { &*self.base.cast::<AtomicU32>() }
+    }
+
+    /// The CPU on which the owner has waited last, and one more; 0 where it does not say.
+    pub fn cpu(&self) -> &AtomicU32 {
+        // SAFETY: the second line of the mapping, which nothing else has, and which lives as long as `self`.
+        unsafe { &*self.base.add(64).cast::<AtomicU32>() }
     }
 
     /// A registration's row, below [`PUBLISHED_MAX`].

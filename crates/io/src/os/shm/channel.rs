@@ -11,7 +11,8 @@
 //!   Run::File       ──► mapped ◄── process_vm_readv ─────────► Arrived::Placed: 1 copy, the kernel's, of which the
 //!                                                              sender does a part
 //!            or     ──► pread ──► block of the receiver ─────► Arrived::Placed: 1 copy, the kernel's
-//!   Run::Shared     ──► copied ─► block of the receiver ─────► Arrived::Placed: 1 copy
+//!   Run::Shared     ──► held  ◄── process_vm_readv ─────────► Arrived::Placed: the same
+//!            or     ──► copied ─► block of the receiver ─────► Arrived::Placed: 1 copy
 //!                                      and, where its user has named a place (`poll_land`): it is fetched to that
 //!                                      place instead, or copied there from its block
 //! ```
@@ -25,6 +26,7 @@
 //!
 //! The packets are those of `docs/protocol/9p.md`.
 
+mod apart;
 mod fetch;
 mod inbound;
 mod landing;
@@ -36,14 +38,15 @@ mod tests;
 use super::{Peer, Settings, Shm, sleep};
 use crate::os::file::{MappedRange, read_range};
 use crate::os::run::{Arrived, Stream, write_front};
-use bytes::BytesMut;
+use apart::Apart;
+use bytes::{Bytes, BytesMut};
 use covey_wire::transport::Refused;
-use covey_wire::{FileRange, Landing as Place, Piece, RANGE_BYTES_MIN, Segments, Transport};
+use covey_wire::{FileRange, Landing as Place, Piece, RANGE_BYTES_MIN, Segments, Span, Transport};
 use fetch::Fetching;
 use inbound::{Arrival, End, Inbound, State};
 use landing::{Far, Landing};
 use packet::Head;
-use pull::{Fetched, Pool};
+use pull::{Fetched, Pool, Range};
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -69,6 +72,7 @@ pub struct Channel {
     /// When something moved last.
     moved: Instant,
     is_asleep: bool,
+    apart: Apart,
 }
 
 /// Whether something may come.
@@ -129,6 +133,7 @@ impl Channel {
             fetching: None,
             moved: Instant::now(),
             is_asleep: false,
+            apart: Apart::default(),
         };
         if can_fetch {
             channel.send(Head::Fetches, 0, |_| {});
@@ -165,6 +170,12 @@ impl Channel {
         {
             self.state.credit.told();
         }
+    }
+
+    /// The same end, which goes to another CPU where long payloads have both on one.
+    pub fn making_way(mut self) -> Channel {
+        self.apart.makes_way = true;
+        self
     }
 
     /// The next part of the stream, where it is there already. Bytes are appended to `input`.
@@ -230,6 +241,7 @@ impl Channel {
             }
             if self.moved.elapsed() < patience() {
                 // The peer may be waiting for this very CPU, and so may other tasks of this thread.
+                self.apart.wait(&self.shm);
                 std::thread::yield_now();
                 let _ = pin!(tokio::task::yield_now()).poll(context);
                 return Poll::Pending;
@@ -305,11 +317,32 @@ impl Channel {
         }
         let length = range.length.min(landing::BLOCK_BYTES);
         let part = FileRange { file: range.file.clone(), offset: range.offset, length };
-        let mapped = MappedRange::new(&part)?;
-        let address = mapped.span().address;
-        let index = self.state.lent.lend(mapped)?;
-        let is_sent = self.send(Head::Lies { index, bytes: length as u32, address }, 0, |_| {});
-        Some(self.sent(is_sent, 0, length))
+        self.lend_range(Range::Mapped(MappedRange::new(&part)?))
+    }
+
+    fn lend_range(&mut self, range: Range) -> Option<io::Result<usize>> {
+        let Span { address, bytes } = range.span();
+        self.apart.passed(bytes);
+        let index = self.state.lent.lend(range)?;
+        let is_sent = self.send(Head::Lies { index, bytes: bytes as u32, address }, 0, |_| {});
+        Some(self.sent(is_sent, 0, bytes as usize))
+    }
+
+    /// A payload that nobody changes stays where it is until the peer has fetched it, if that can fetch. Otherwise it is sent
+    /// like others.
+    fn poll_write_shared(
+        &mut self,
+        context: &mut Context<'_>,
+        run: &Bytes,
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_credit(context, 0))?;
+        if self.state.peer_fetches {
+            let part = run.slice(..run.len().min(landing::BLOCK_BYTES));
+            if let Some(lent) = self.lend_range(Range::Memory(part)) {
+                return Poll::Ready(lent);
+            }
+        }
+        Pin::new(self).poll_write(context, run)
     }
 
     fn poll_write_range(
@@ -393,9 +426,22 @@ impl Stream for Channel {
         context: &mut Context<'_>,
         output: &Segments,
     ) -> Poll<io::Result<usize>> {
+        if let Some(run) = output.front_shared().filter(|run| run.len() >= RANGE_BYTES_MIN) {
+            return self.poll_write_shared(context, run);
+        }
         match output.pieces().next() {
             Some(Piece::File(range)) => self.poll_write_range(context, range),
-            _ => write_front(self, context, output),
+            Some(Piece::Loan(_)) => write_front(self, context, output),
+            _ => {
+                let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+                let mut count = 0;
+                for (slice, piece) in slices.iter_mut().zip(output.pieces()) {
+                    let Piece::Memory(bytes) = piece else { break };
+                    *slice = IoSlice::new(bytes);
+                    count += 1;
+                }
+                Pin::new(self).poll_write_vectored(context, &slices[..count])
+            }
         }
     }
 }
@@ -488,6 +534,9 @@ fn patience() -> Duration {
 
 /// Looks without letting anybody else have the CPU: some 2 us.
 const SPINS: u32 = 40;
+
+/// Most runs of a packet.
+const SLICES_MAX: usize = 64;
 
 /// The only peer.
 const PEER: Peer = Peer(0);

@@ -125,6 +125,12 @@ impl Link {
         Ok(())
     }
 
+    /// Whether it has waited last on the CPU that it calls so, and does not sleep.
+    pub fn waits_on(&self, cpu: u32) -> bool {
+        let is_awake = self.theirs.sleeping().load(Ordering::Relaxed) == 0;
+        self.is_alive && is_awake && self.theirs.cpu().load(Ordering::Relaxed) == cpu
+    }
+
     /// Something is about to be sent.
     #[inline]
     pub fn prepare(&self) {

@@ -1,5 +1,5 @@
-//! Payloads that the receiver fetches: from a file of the sender's, which has it mapped, with one copy by the kernel into
-//! memory of the receiver's own, on the receiver's CPU.
+//! Payloads that the receiver fetches: from a file of the sender's, which has it mapped, or from the sender's memory, with
+//! one copy by the kernel into memory of the receiver's own, on the receiver's CPU.
 
 use super::super::reach::{self, Process};
 use crate::os::file::MappedRange;
@@ -11,7 +11,33 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// What the peer may fetch until it says that it has.
 #[derive(Debug, Default)]
 pub(super) struct Lent {
-    ranges: Vec<Option<MappedRange>>,
+    ranges: Vec<Option<Range>>,
+}
+
+/// Bytes that stay where they are for the peer to fetch.
+#[derive(Debug)]
+pub(super) enum Range {
+    /// Of a file.
+    Mapped(MappedRange),
+    /// Of a payload, which nobody changes.
+    Memory(Bytes),
+}
+
+impl Range {
+    /// Where it lies in this process.
+    pub fn span(&self) -> Span {
+        match self {
+            Range::Mapped(range) => range.span(),
+            Range::Memory(bytes) => {
+                Span::new(bytes.as_ptr().expose_provenance() as u64, bytes.len() as u64)
+            }
+        }
+    }
+
+    /// Whether some of it is gone.
+    pub fn is_cut(&self) -> bool {
+        matches!(self, Range::Mapped(range) if range.is_cut())
+    }
 }
 
 /// Most that is lent at a time: more lands in blocks.
@@ -19,7 +45,7 @@ const LENT_MAX: usize = 64;
 
 impl Lent {
     /// Keeps a range as it is until it is taken; its number. `None` when there are too many.
-    pub fn lend(&mut self, range: MappedRange) -> Option<u32> {
+    pub fn lend(&mut self, range: Range) -> Option<u32> {
         let index = match self.ranges.iter().position(Option::is_none) {
             Some(index) => index,
             None if self.ranges.len() < LENT_MAX => {
@@ -45,14 +71,14 @@ impl Lent {
     }
 
     /// It stays lent.
-    pub fn keep(&mut self, index: u32, range: MappedRange) {
+    pub fn keep(&mut self, index: u32, range: Range) {
         if let Some(place) = self.ranges.get_mut(index as usize) {
             *place = Some(range);
         }
     }
 
     /// The peer has fetched it, or as much as there was. `None` when it was not lent.
-    pub fn take(&mut self, index: u32) -> Option<MappedRange> {
+    pub fn take(&mut self, index: u32) -> Option<Range> {
         self.ranges.get_mut(index as usize)?.take()
     }
 }

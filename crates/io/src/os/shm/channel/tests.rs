@@ -226,6 +226,56 @@ fn a_payload_lands_in_the_users_place_by_one_copy() {
     });
 }
 
+/// Payloads in memory stay with their sender until they were fetched, in order with everything else; where the peer cannot
+/// fetch, they are sent.
+#[test]
+fn a_payload_in_memory_is_held_until_it_is_fetched() {
+    block_on(async {
+        for one_copy in [false, true] {
+            let (mut one, mut other) = pair_as(one_copy);
+            let mut random = Rng::new(7);
+            let payloads: Vec<Bytes> = [1 << 20, 20_000, 5000, 3 << 20, 300_000]
+                .map(|n| some(n, &mut random).into())
+                .into();
+            let mut output = Segments::new();
+            let mut wanted = Vec::new();
+            for payload in &payloads {
+                output.small(|out| out.extend_from_slice(b"head"));
+                output.shared(payload.clone());
+                wanted.extend_from_slice(b"head");
+                wanted.extend_from_slice(payload);
+            }
+            let send = async {
+                while !output.is_empty() {
+                    let count = poll_fn(|context| one.poll_write_files(context, &output)).await;
+                    output.advance(count.unwrap());
+                }
+                // Who sends also hears what was fetched.
+                let fetched = poll_fn(|context| {
+                    one.pump(None, 1);
+                    if one.state.lent.is_empty() {
+                        return Poll::Ready(());
+                    }
+                    context.waker().wake_by_ref();
+                    Poll::Pending
+                });
+                fetched.await;
+            };
+            let mut got = Vec::new();
+            let receive = async {
+                while got.len() < wanted.len() {
+                    got.extend_from_slice(&receive(&mut other).await.unwrap().1);
+                }
+            };
+            tokio::join!(send, receive);
+            assert!(got == wanted);
+            if one_copy && one.state.peer_fetches {
+                assert!(payloads[0].is_unique(), "nobody holds what was fetched");
+            }
+        }
+    });
+}
+
 /// Fetches until the other side, which polls on a thread of its own, has copied a part.
 #[test]
 fn both_sides_copy_what_is_fetched() {
