@@ -285,6 +285,13 @@ pub trait Sink {
         false
     }
 
+    /// Whether that memory is there as long as the message waits, so that the transport may read it by itself. Of a mapped
+    /// file, from which others may cut what is mapped, only the kernel may.
+    fn lends_memory(&self, peer: Peer, message: u32) -> bool {
+        let _ = (peer, message);
+        true
+    }
+
     /// A posted packet was read from its memory.
     fn sent(&mut self, token: u64) {
         let _ = token;

@@ -3,7 +3,7 @@
 //! ```text
 //!   control   sleeping | cpu                                    64 bytes each
 //!   published key, address, bytes, rights                      PUBLISHED_MAX of them
-//!   inboxes   consumed | access | offer | slots | bulk                 one for each peer, who writes it
+//!   inboxes   consumed | access | offer | slots | bulk | stage         one for each peer, who writes it, but the stage
 //!   heap      what the process allocates for its messages
 //! ```
 //!
@@ -64,9 +64,17 @@ pub(super) struct Offer {
     /// In those of the peer.
     pub into: AtomicU64,
     pub bytes: AtomicU64,
-    /// Which offer, above the units of it that the owner has done. Written by the owner.
+    /// Units that the peer has taken off the owner's stage.
+    pub taken: AtomicU64,
+    pub answer: Answer,
+}
+
+/// What the owner has done of an offer. Written by the owner.
+#[repr(C, align(64))]
+pub(super) struct Answer {
+    /// Which offer, above the units of it that the owner has done.
     pub done: AtomicU64,
-    /// The first unit that the owner has claimed and not done. Written by the owner.
+    /// The first unit that the owner has claimed and not done.
     pub given_back: AtomicU64,
 }
 
@@ -84,12 +92,16 @@ pub(super) const SLOTS: usize = 512;
 /// Bytes for payloads that do not fit in a line.
 pub(super) const BULK_BYTES: usize = 256 << 10;
 
+/// Bytes through which the owner hands over a message that it copies: see `share`.
+pub(super) const STAGE_BYTES: usize = 64 << 10;
+
 const PAGE: usize = 4096;
 const PUBLISHED_AT: usize = PAGE;
 const INBOXES_AT: usize = PUBLISHED_AT + PUBLISHED_MAX as usize * size_of::<Row>();
 const SLOTS_AT: usize = PAGE;
 const BULK_AT: usize = SLOTS_AT + SLOTS * size_of::<Slot>();
-const INBOX_BYTES: usize = BULK_AT + BULK_BYTES;
+const STAGE_AT: usize = BULK_AT + BULK_BYTES;
+const INBOX_BYTES: usize = STAGE_AT + STAGE_BYTES;
 
 impl ArenaPlan {
     fn heap_at(self) -> usize {
@@ -182,7 +194,7 @@ impl Arena {
 
     /// What the writer of an inbox offers to its owner.
     pub fn offer(&self, index: u32) -> &Offer {
-        // SAFETY: the third line of the inbox, made of atomics.
+        // SAFETY: the third and the fourth line of the inbox, made of atomics.
         unsafe { &*self.inbox(index).add(128).cast::<Offer>() }
     }
 
@@ -196,6 +208,12 @@ impl Arena {
     pub fn bulk(&self, index: u32) -> *mut u8 {
         // SAFETY: within the inbox.
         unsafe { self.inbox(index).add(BULK_AT) }
+    }
+
+    /// The [`STAGE_BYTES`] of an inbox.
+    pub fn stage(&self, index: u32) -> *mut u8 {
+        // SAFETY: within the inbox.
+        unsafe { self.inbox(index).add(STAGE_AT) }
     }
 
     /// Where the heap lies in this process.

@@ -4,7 +4,7 @@ use super::arena::Arena;
 use super::meet::Met;
 use super::reach::Process;
 use super::ring::{Broken, Reader, Writer};
-use super::share::{Help, Offers, Stands, Units};
+use super::share::{By, Choice, Claimed, Help, Offers, STAGED_PIECES, Stands, Units};
 use super::{Settings, barrier, reach, sleep};
 use covey_wire::transport::{PUBLISHED_MAX, Published, Refused, Sink, Transfer};
 use covey_wire::{Peer, Span};
@@ -39,6 +39,7 @@ pub(super) struct Link {
     /// What it sends can no longer be understood.
     is_broken: bool,
     offers: Offers,
+    choice: Choice,
     help: Help,
     /// A message of which the peer copies the last part, and what became of ours.
     fetching: Option<(Fetch, Result<(), Refused>)>,
@@ -75,6 +76,7 @@ impl Link {
             is_alive: true,
             is_broken: false,
             offers: Offers::default(),
+            choice: Choice::default(),
             help: Help::default(),
             fetching: None,
         })
@@ -176,25 +178,42 @@ impl Link {
     /// Copies a message of the peer, which may do a part of it.
     pub fn fetch(&mut self, fetch: Fetch) -> Result<Transfer, Refused> {
         let process = self.copyable()?;
-        let Fetch { message, from, into, .. } = fetch;
+        let Fetch { from, into, .. } = fetch;
         if from.bytes != into.bytes || !self.offers.wants(from.bytes) {
             return reach::copy(&process, reach::Way::Read, into, &[from]).map(|()| Transfer::Done);
         }
+        let (by, begun) = (self.choice.of(from.bytes), Instant::now());
+        let ended = self.fetch_by(by, &process, fetch);
+        if ended == Ok(Transfer::Done) && self.offers.was_helped() {
+            self.choice.took(by, from.bytes, begun.elapsed());
+        }
+        ended
+    }
+
+    fn fetch_by(
+        &mut self,
+        by: By,
+        process: &Arc<Process>,
+        fetch: Fetch,
+    ) -> Result<Transfer, Refused> {
+        let Fetch { message, from, into, .. } = fetch;
         let offer = self.theirs.offer(self.their_inbox);
-        let mut next = Some(self.offers.open(offer, message, from, into));
+        let first = self.offers.open(offer, message, from, into, by);
         let mut result = Ok(());
-        while let Some(units) = next {
-            result = fetch.copy(&process, units);
-            self.offers.copied(units);
-            let closed = if result.is_err() { self.offers.close(offer) } else { Ok(()) };
-            match closed.and_then(|()| self.offers.claim(offer)) {
-                Ok(claimed) => next = claimed,
-                Err(Broken) => {
-                    self.offers.end(false);
-                    self.is_broken = true;
-                    return Err(Refused::Dead);
-                }
+        let mut next = match by {
+            By::Writing => Ok(Some(first)),
+            By::Stage => {
+                self.take_all_staged(&fetch);
+                self.claim()
             }
+        };
+        while let Some(units) = next? {
+            result = fetch.copy(process, units);
+            self.offers.copied(units);
+            if result.is_err() {
+                self.close()?;
+            }
+            next = self.claim();
         }
         for _ in 0..SPINS {
             if let Some(result) = self.finish(&fetch, result) {
@@ -206,12 +225,63 @@ impl Link {
         Ok(Transfer::Started)
     }
 
+    /// The next part of the open offer that is to be copied here.
+    fn claim(&mut self) -> Result<Option<Units>, Refused> {
+        let claimed = self.offers.claim(self.theirs.offer(self.their_inbox));
+        claimed.map_err(|Broken| self.break_offer())
+    }
+
+    fn close(&mut self) -> Result<(), Refused> {
+        let closed = self.offers.close(self.theirs.offer(self.their_inbox));
+        closed.map_err(|Broken| self.break_offer())
+    }
+
+    fn break_offer(&mut self) -> Refused {
+        self.offers.end(false);
+        self.is_broken = true;
+        Refused::Dead
+    }
+
+    /// Takes what the peer puts on the stage, until that is everything or nothing has come for a moment.
+    fn take_all_staged(&mut self, fetch: &Fetch) {
+        let mut idle = 0;
+        while idle < IDLE && !self.offers.is_taken() {
+            if self.take_staged(fetch) {
+                idle = 0;
+            } else {
+                idle += 1;
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// Copies what is on the stage to where it belongs; whether there was something.
+    fn take_staged(&mut self, fetch: &Fetch) -> bool {
+        let offer = self.theirs.offer(self.their_inbox);
+        let mut has_taken = false;
+        while let Some((units, at)) = self.offers.staged(offer)
+            && let Some(into) = units.of(fetch.into)
+        {
+            let place = std::ptr::with_exposed_provenance_mut(into.address as usize);
+            // SAFETY: the part of the stage is within the inbox, and the peer leaves it alone until it is taken. That the
+            // place is memory that may be written is the promise of whoever fetches.
+            unsafe {
+                let stage = self.theirs.stage(self.their_inbox).add(at);
+                std::ptr::copy_nonoverlapping(stage, place, into.bytes as usize);
+            }
+            self.offers.took(offer, units);
+            has_taken = true;
+        }
+        has_taken
+    }
+
     /// What became of a fetch whose parts are all claimed; `None` while the peer copies.
     fn finish(
         &mut self,
         fetch: &Fetch,
         result: Result<(), Refused>,
     ) -> Option<Result<(), Refused>> {
+        self.take_staged(fetch);
         match self.offers.stands(self.theirs.offer(self.their_inbox)) {
             Stands::Over { is_helped } => {
                 self.offers.end(is_helped);
@@ -229,7 +299,10 @@ impl Link {
     /// Copies what the peer asks for, and tells of a fetch that has ended. Says how many things happened.
     #[inline]
     pub fn go_on(&mut self, peer: Peer, sink: &mut impl Sink) -> usize {
-        let has_helped = self.help(|message, span| sink.lends(peer, message, span));
+        let has_helped = self.help(|message, span, by| {
+            sink.lends(peer, message, span)
+                && (by == By::Writing || sink.lends_memory(peer, message))
+        });
         let fetched = self.fetched();
         if let Some((token, result)) = fetched {
             sink.done(token, result);
@@ -256,8 +329,10 @@ impl Link {
     /// Whether there is something to be told of: a packet, or a fetch that has ended.
     pub fn has_news(&self) -> bool {
         let has_fetched = || {
+            let offer = self.theirs.offer(self.their_inbox);
             self.fetching.is_some()
-                && self.offers.stands(self.theirs.offer(self.their_inbox)) != Stands::Waits
+                && (self.offers.stands(offer) != Stands::Waits
+                    || self.offers.staged(offer).is_some())
         };
         self.has_packet() || has_fetched()
     }
@@ -281,15 +356,40 @@ impl Link {
 
     /// Copies a part of a message of ours that the peer reads. Says whether there was one.
     #[inline]
-    pub fn help(&mut self, lends: impl FnOnce(u32, Span) -> bool) -> bool {
+    fn help(&mut self, lends: impl Fn(u32, Span, By) -> bool) -> bool {
         self.help.is_wanted(self.ours.offer(self.inbox)) && self.help_now(lends)
     }
 
-    fn help_now(&mut self, lends: impl FnOnce(u32, Span) -> bool) -> bool {
+    fn help_now(&mut self, lends: impl Fn(u32, Span, By) -> bool) -> bool {
         let offer = self.ours.offer(self.inbox);
         let may_help = self.can_copy && !self.is_broken;
-        let claimed = self.help.claim(offer, |message, span| may_help && lends(message, span));
-        let Some(claimed) = claimed else { return false };
+        let mut has_helped = false;
+        for _ in 0..STAGED_PIECES {
+            let lends = |message, span, by| may_help && lends(message, span, by);
+            let Some(claimed) = self.help.claim(offer, lends) else { break };
+            has_helped = true;
+            let Some(at) = claimed.stage else {
+                self.write(claimed);
+                break;
+            };
+            let from = std::ptr::with_exposed_provenance(claimed.from.address as usize);
+            // SAFETY: the part of the stage is within the inbox, and the peer has taken what was there. What is lent is
+            // memory of a message of ours that waits.
+            unsafe {
+                let stage = self.ours.stage(self.inbox).add(at);
+                std::ptr::copy_nonoverlapping(from, stage, claimed.from.bytes as usize);
+            }
+            self.help.done(offer, claimed);
+        }
+        if has_helped {
+            self.call();
+        }
+        has_helped
+    }
+
+    /// Writes what was claimed where it belongs.
+    fn write(&mut self, claimed: Claimed) {
+        let offer = self.ours.offer(self.inbox);
         let process = self.process.as_ref().ok_or(Refused::Dead);
         let copy = |process: &Arc<Process>| {
             reach::copy(process, reach::Way::Write, claimed.from, &[claimed.into])
@@ -298,8 +398,6 @@ impl Link {
             Ok(()) => self.help.done(offer, claimed),
             Err(_) => self.help.give_back(offer, claimed),
         }
-        self.call();
-        true
     }
 
     /// Bytes that we have copied for the peer.
@@ -398,3 +496,5 @@ impl Fetch {
 
 /// Looks at what the peer does last before something else is done.
 const SPINS: u32 = 1 << 10;
+/// And for something on the stage, before what is left is read instead.
+const IDLE: u32 = 1 << 8;

@@ -1,4 +1,5 @@
-//! Long messages that both ends copy: while the receiver reads, the sender writes what has not been read.
+//! Long messages that both ends copy, in one of two ways ([`By`]): while the receiver reads, the sender writes what has not
+//! been read; or the sender copies to a stage that both have mapped, and the receiver from there.
 //!
 //! The receiver fills in an [`Offer`] in the sender's memory, which the sender looks at when it polls, and begins at
 //! the front. Who wants to copy more claims the next units with one exchange of a word, so a sender that does not poll
@@ -9,12 +10,17 @@
 //!   sender:              └─ sees ─ claims ─ copies ── done ─ claims ...     none left
 //! ```
 //!
+//! By the stage the sender alone claims, from the front, as far as there is room on the stage, and the receiver copies what
+//! is done. It copies each byte twice, but no kernel looks up pages: which way is quicker depends on the machine and on the
+//! length, so it is measured ([`Choice`]). When nothing comes for a moment the receiver claims all that is left and reads it.
+//!
 //! An offer is over when all its units are done, so nobody writes into memory of a receive that has ended.
 
-use super::arena::Offer;
+use super::arena::{Offer, STAGE_BYTES};
 use super::ring::Broken;
 use covey_wire::Span;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// What is claimed is counted in these.
 const UNIT: u64 = 4096;
@@ -33,6 +39,23 @@ const TRIED_OF: u32 = 16;
 /// In the lower half of the word that tells what is done: the last claim was given back.
 const GIVEN_BACK: u64 = 1 << 31;
 const LOWER: u64 = u32::MAX as u64;
+
+/// The stage, in units, and what is copied to it at a time.
+const STAGE_UNITS: u64 = STAGE_BYTES as u64 / UNIT;
+const STAGED_UNITS: u64 = STAGE_UNITS / STAGED_PIECES;
+/// Pieces that the stage has room for.
+pub(super) const STAGED_PIECES: u64 = 4;
+/// In the word that names the message: by the stage.
+const STAGED: u64 = 1 << 32;
+
+/// How the part of an offer that its sender copies comes to the receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    /// The sender writes into the receiver's memory.
+    Writing,
+    /// Each copies its own half of the way.
+    Stage,
+}
 
 /// A range of units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,8 +99,11 @@ pub(super) struct Offers {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     all: u64,
-    /// Copied here.
+    by: By,
+    /// Copied here, but from the stage.
     mine: u64,
+    /// Copied from the stage.
+    taken: u64,
     /// The word, as it was last seen.
     claim: u64,
 }
@@ -94,19 +120,53 @@ impl Offers {
     }
 
     /// Makes one, and says what is to be copied here first.
-    pub fn open(&mut self, offer: &Offer, message: u32, from: Span, into: Span) -> Units {
+    pub fn open(&mut self, offer: &Offer, message: u32, from: Span, into: Span, by: By) -> Units {
         self.sequence = self.sequence.wrapping_add(1);
         let all = units(from.bytes);
-        let count = first_piece(all);
-        offer.message.store(message.into(), Ordering::Relaxed);
+        let (count, flag) = match by {
+            By::Writing => (first_piece(all), 0),
+            By::Stage => (0, STAGED),
+        };
+        offer.taken.store(0, Ordering::Relaxed);
+        offer.message.store(u64::from(message) | flag, Ordering::Relaxed);
         offer.from.store(from.address, Ordering::Relaxed);
         offer.into.store(into.address, Ordering::Relaxed);
         offer.bytes.store(from.bytes, Ordering::Relaxed);
         let claim = u64::from(self.sequence) << 32 | count;
         // The peer reads the rest only when it has seen this word.
         offer.claim.store(claim, Ordering::Release);
-        self.open = Some(Open { all, mine: 0, claim });
+        self.open = Some(Open { all, by, mine: 0, taken: 0, claim });
         Units { first: 0, count }
+    }
+
+    /// The next part that is on the stage, and where there.
+    pub fn staged(&self, offer: &Offer) -> Option<(Units, usize)> {
+        let open = self.open.filter(|open| open.by == By::Stage)?;
+        let first = open.taken;
+        let done = self.done(offer).min(open.all - open.mine);
+        let at = first % STAGE_UNITS;
+        let count = done.checked_sub(first)?.min(STAGE_UNITS - at);
+        (count > 0).then_some((Units { first, count }, (at * UNIT) as usize))
+    }
+
+    /// That was copied from there.
+    pub fn took(&mut self, offer: &Offer, units: Units) {
+        if let Some(open) = &mut self.open {
+            open.taken += units.count;
+            // The place is the peer's again.
+            offer.taken.store(open.taken, Ordering::Release);
+        }
+    }
+
+    /// Whether everything was taken from the stage.
+    pub fn is_taken(&self) -> bool {
+        self.open.is_none_or(|open| open.taken >= open.all)
+    }
+
+    /// Units that the peer has done of the open offer.
+    fn done(&self, offer: &Offer) -> u64 {
+        let done = offer.answer.done.load(Ordering::Acquire);
+        if done >> 32 == u64::from(self.sequence) { done & (GIVEN_BACK - 1) } else { 0 }
     }
 
     /// What was claimed here was copied.
@@ -128,7 +188,12 @@ impl Offers {
             }
             // While nobody helps: all that a first part was kept small for.
             let is_alone = first == open.mine;
-            let count = if is_alone { left.min(PIECE_UNITS_MAX) } else { piece(left) };
+            let count = match open.by {
+                // What is on the stage lies before it.
+                By::Stage => left,
+                By::Writing if is_alone => left.min(PIECE_UNITS_MAX),
+                By::Writing => piece(left),
+            };
             match exchange(offer, open.claim, count) {
                 Ok(claim) => {
                     open.claim = claim;
@@ -151,9 +216,13 @@ impl Offers {
     /// How the last offer stands, of which everything is claimed.
     pub fn stands(&self, offer: &Offer) -> Stands {
         let Some(open) = &self.open else { return Stands::Over { is_helped: false } };
-        let done = offer.done.load(Ordering::Acquire);
+        let done = offer.answer.done.load(Ordering::Acquire);
         let is_of_this = done >> 32 == u64::from(self.sequence);
-        let theirs = if is_of_this { done & (GIVEN_BACK - 1) } else { 0 };
+        let theirs = match open.by {
+            By::Stage => open.taken,
+            By::Writing if is_of_this => done & (GIVEN_BACK - 1),
+            By::Writing => 0,
+        };
         if open.mine + theirs >= open.all {
             return Stands::Over { is_helped: theirs > 0 };
         }
@@ -161,7 +230,7 @@ impl Offers {
             return Stands::Waits;
         }
         // What neither of us has done is one range: the last that it claimed.
-        let first = offer.given_back.load(Ordering::Relaxed);
+        let first = offer.answer.given_back.load(Ordering::Relaxed);
         Stands::GivenBack(Units { first, count: open.all - open.mine - theirs })
     }
 
@@ -170,7 +239,65 @@ impl Offers {
         self.ignored = if is_helped { 0 } else { self.ignored.saturating_add(1) };
         self.open = None;
     }
+
+    /// Whether the peer has done a part of the last one.
+    pub fn was_helped(&self) -> bool {
+        self.ignored == 0
+    }
 }
+
+/// Which way is quicker with a peer, by length: what was measured.
+#[derive(Debug, Default)]
+pub(super) struct Choice([Class; CLASSES]);
+
+/// Messages of one length to twice that.
+#[derive(Clone, Copy, Debug, Default)]
+struct Class {
+    count: u32,
+    /// What a MiB takes by writing and by the stage, in nanoseconds: the least, which is slowly forgotten.
+    took: [Option<u64>; 2],
+}
+
+/// From [`SHARED_BYTES_MIN`] on. Longer ones do not fit in near caches, and are written.
+const CLASSES: usize = 7;
+/// Both ways in turn at first.
+const TRIALS: u32 = 16;
+/// Later the other way is tried once of so many times.
+const TRIAL_OF: u32 = 128;
+
+impl Choice {
+    fn class(bytes: u64) -> usize {
+        (bytes.max(1).ilog2().saturating_sub(SHARED_BYTES_MIN.ilog2())) as usize
+    }
+
+    /// The way for a message of so many bytes.
+    pub fn of(&mut self, bytes: u64) -> By {
+        let Some(class) = self.0.get_mut(Choice::class(bytes)) else { return By::Writing };
+        class.count = class.count.wrapping_add(1);
+        let [writing, stage] = class.took;
+        let is_stage = match (writing, stage) {
+            (Some(writing), Some(stage)) if class.count > TRIALS => stage < writing,
+            _ => class.count.is_multiple_of(2),
+        };
+        let is_trial = class.count.is_multiple_of(TRIAL_OF);
+        if is_stage != is_trial { By::Stage } else { By::Writing }
+    }
+
+    /// One of which both have copied a part took so long.
+    pub fn took(&mut self, by: By, bytes: u64, time: Duration) {
+        let Some(class) = self.0.get_mut(Choice::class(bytes)) else { return };
+        let whole = (time.as_nanos() << 20) / u128::from(bytes.max(1));
+        let now = u64::try_from(whole).unwrap_or(u64::MAX);
+        let known = &mut class.took[usize::from(by == By::Stage)];
+        *known = Some(match *known {
+            Some(before) if now > before => before + (now - before) / FORGET,
+            _ => now,
+        });
+    }
+}
+
+/// How much of a difference to the least time is believed.
+const FORGET: u64 = 16;
 
 /// How an offer stands whose units are all claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,6 +328,8 @@ pub(super) struct Claimed {
     units: Units,
     pub from: Span,
     pub into: Span,
+    /// Where it goes on the stage, if it goes there.
+    pub stage: Option<usize>,
 }
 
 impl Help {
@@ -210,38 +339,48 @@ impl Help {
         offer.claim.load(Ordering::Relaxed) != self.seen
     }
 
-    /// Claims a part, if the engine says that the memory is the peer's to see.
+    /// Claims a part, if the engine says that the memory is the peer's to see, and may be copied in this way. `None`, too,
+    /// while the stage has no room.
     pub fn claim(
         &mut self,
         offer: &Offer,
-        lends: impl FnOnce(u32, Span) -> bool,
+        lends: impl FnOnce(u32, Span, By) -> bool,
     ) -> Option<Claimed> {
         let mut claim = offer.claim.load(Ordering::Acquire);
         let bytes = offer.bytes.load(Ordering::Relaxed);
         let from = Span::new(offer.from.load(Ordering::Relaxed), bytes);
         let into = Span::new(offer.into.load(Ordering::Relaxed), bytes);
-        let message = offer.message.load(Ordering::Relaxed) as u32;
+        let message = offer.message.load(Ordering::Relaxed);
+        let by = if message & STAGED == 0 { By::Writing } else { By::Stage };
         let sequence = (claim >> 32) as u32;
         if self.sequence != sequence {
             (self.sequence, self.done, self.has_given_back) = (sequence, 0, false);
         }
         let is_left = |claim: u64| (claim & LOWER) < units(bytes);
         let is_none = !is_left(claim) || bytes >= SHARED_BYTES_MAX || self.has_given_back;
-        if is_none || !lends(message, from) {
+        if is_none || !lends(message as u32, from, by) {
             self.seen = claim;
             return None;
         }
         // As long as the word is of this offer what was read above is, too.
         while (claim >> 32) as u32 == sequence && is_left(claim) {
             let first = claim & LOWER;
-            let count = piece(units(bytes) - first);
+            let left = units(bytes) - first;
+            let count = match by {
+                By::Writing => piece(left),
+                // Not all that was done before was taken from there.
+                By::Stage if self.held(offer, first) > STAGE_UNITS - STAGED_UNITS => return None,
+                By::Stage => left.min(STAGED_UNITS).min(STAGE_UNITS - first % STAGE_UNITS),
+            };
             match exchange(offer, claim, count) {
                 Ok(now) => {
                     let part = Units { first, count };
+                    let at = (first % STAGE_UNITS * UNIT) as usize;
+                    let stage = (by == By::Stage).then_some(at);
                     // Nothing is left after that, or it is looked at again.
                     self.seen = if is_left(now) { claim } else { now };
                     let (Some(from), Some(into)) = (part.of(from), part.of(into)) else { break };
-                    return Some(Claimed { units: part, from, into });
+                    return Some(Claimed { units: part, from, into, stage });
                 }
                 Err(found) if is_further(found, claim) => claim = found,
                 Err(_) => break,
@@ -251,19 +390,24 @@ impl Help {
         None
     }
 
+    /// Units that are on the stage, up to this one.
+    fn held(&self, offer: &Offer, first: u64) -> u64 {
+        first.wrapping_sub(offer.taken.load(Ordering::Acquire))
+    }
+
     /// What was claimed is there.
     pub fn done(&mut self, offer: &Offer, claimed: Claimed) {
         self.done += claimed.units.count;
         self.bytes += claimed.from.bytes;
-        offer.done.store(u64::from(self.sequence) << 32 | self.done, Ordering::Release);
+        offer.answer.done.store(u64::from(self.sequence) << 32 | self.done, Ordering::Release);
     }
 
     /// What was claimed could not be written. Nothing more of this offer is.
     pub fn give_back(&mut self, offer: &Offer, claimed: Claimed) {
-        offer.given_back.store(claimed.units.first, Ordering::Relaxed);
+        offer.answer.given_back.store(claimed.units.first, Ordering::Relaxed);
         self.has_given_back = true;
         let done = self.done | GIVEN_BACK;
-        offer.done.store(u64::from(self.sequence) << 32 | done, Ordering::Release);
+        offer.answer.done.store(u64::from(self.sequence) << 32 | done, Ordering::Release);
     }
 }
 

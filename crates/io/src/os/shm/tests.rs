@@ -1,7 +1,7 @@
 //! A message that both ends copy, whose sender stops between its claim and its word; and a peer that writes anything
 //! anywhere.
 
-use super::share::{Claimed, Help};
+use super::share::{By, Claimed, Help};
 use super::*;
 use crate::sim::Rng;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -71,8 +71,9 @@ fn two() -> Two {
         let claims = scope.spawn(move || {
             let mut help = Help::default();
             while !is_over.load(Ordering::Relaxed) {
-                let claimed = help
-                    .claim(arena.offer(0), |message, all| message == MESSAGE && all.bytes == BYTES);
+                let claimed = help.claim(arena.offer(0), |message, all, by| {
+                    message == MESSAGE && all.bytes == BYTES && by == By::Writing
+                });
                 if let Some(claimed) = claimed {
                     return Some((help, claimed));
                 }
@@ -307,7 +308,7 @@ fn words(of: &Arena) -> Vec<&AtomicU64> {
     let (consumed, offer) = (of.consumed(0), of.offer(0));
     let mut words = vec![&consumed.slots, &consumed.bytes, &of.access(0).key];
     words.extend([&offer.claim, &offer.message, &offer.from, &offer.into, &offer.bytes]);
-    words.extend([&offer.done, &offer.given_back]);
+    words.extend([&offer.taken, &offer.answer.done, &offer.answer.given_back]);
     for slot in 0..8 {
         let row = of.row(slot);
         words.extend([&row.key, &row.address, &row.bytes, &row.rights]);

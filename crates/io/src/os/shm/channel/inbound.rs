@@ -179,6 +179,10 @@ impl Sink for Inbound<'_> {
         self.state.lent.has(index, span)
     }
 
+    fn lends_memory(&self, _: Peer, index: u32) -> bool {
+        self.state.lent.is_memory(index)
+    }
+
     fn done(&mut self, _: u64, result: Result<(), Refused>) {
         self.state.copied = Some(result);
     }

@@ -64,6 +64,12 @@ impl Lent {
         lent.is_some_and(|range| range.span() == span)
     }
 
+    /// Whether it is no file's.
+    pub fn is_memory(&self, index: u32) -> bool {
+        let lent = self.ranges.get(index as usize).and_then(Option::as_ref);
+        matches!(lent, Some(Range::Memory(_)))
+    }
+
     /// Whether nothing is.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
