@@ -93,7 +93,7 @@ pub(super) const SLOTS: usize = 512;
 pub(super) const BULK_BYTES: usize = 256 << 10;
 
 /// Bytes through which the owner hands over a message that it copies: see `share`.
-pub(super) const STAGE_BYTES: usize = 64 << 10;
+pub(super) const STAGE_BYTES: usize = 128 << 10;
 
 const PAGE: usize = 4096;
 const PUBLISHED_AT: usize = PAGE;

@@ -40,10 +40,15 @@ const TRIED_OF: u32 = 16;
 const GIVEN_BACK: u64 = 1 << 31;
 const LOWER: u64 = u32::MAX as u64;
 
-/// The stage, in units, and what is copied to it at a time.
+/// The stage, in units.
 const STAGE_UNITS: u64 = STAGE_BYTES as u64 / UNIT;
-const STAGED_UNITS: u64 = STAGE_UNITS / STAGED_PIECES;
-/// Pieces that the stage has room for.
+/// What is copied to it at a time, of a message of so many units: less, and more is said than copied; more, and the other
+/// end waits.
+fn staged_units(all: u64) -> u64 {
+    if all < LARGE_UNITS { STAGE_UNITS / 8 } else { STAGE_UNITS / 4 }
+}
+const LARGE_UNITS: u64 = (512 << 10) / UNIT;
+/// Pieces in one go, which is at most the whole stage.
 pub(super) const STAGED_PIECES: u64 = 4;
 /// In the word that names the message: by the stage.
 const STAGED: u64 = 1 << 32;
@@ -362,6 +367,7 @@ impl Help {
             self.seen = claim;
             return None;
         }
+        let piece_units = staged_units(units(bytes));
         // As long as the word is of this offer what was read above is, too.
         while (claim >> 32) as u32 == sequence && is_left(claim) {
             let first = claim & LOWER;
@@ -369,8 +375,8 @@ impl Help {
             let count = match by {
                 By::Writing => piece(left),
                 // Not all that was done before was taken from there.
-                By::Stage if self.held(offer, first) > STAGE_UNITS - STAGED_UNITS => return None,
-                By::Stage => left.min(STAGED_UNITS).min(STAGE_UNITS - first % STAGE_UNITS),
+                By::Stage if self.held(offer, first) > STAGE_UNITS - piece_units => return None,
+                By::Stage => left.min(piece_units).min(STAGE_UNITS - first % STAGE_UNITS),
             };
             match exchange(offer, claim, count) {
                 Ok(now) => {
