@@ -7,7 +7,7 @@ use crate::wait::{self, Waker};
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// The end of an operation.
@@ -61,6 +61,8 @@ pub struct CqObject {
     waker: Arc<Waker>,
     /// Whoever sleeps, or is the next to, is to return.
     is_signalled: AtomicBool,
+    /// Reads in a row that found nothing.
+    idle: AtomicU32,
 }
 
 /// # Safety
@@ -93,8 +95,8 @@ pub unsafe fn open(
     });
     let fid = Fid { class: abi::CLASS_CQ, context, ops: &raw const OPS };
     let fid = FidCq { fid, ops: &raw const CQ_OPS };
-    let (shared, is_signalled) = (shared.clone(), AtomicBool::new(false));
-    let cq = CqObject { fid, shared, number, entry_bytes, wait_obj, waker, is_signalled };
+    let (shared, is_signalled, idle) = (shared.clone(), AtomicBool::new(false), AtomicU32::new(0));
+    let cq = CqObject { fid, shared, number, entry_bytes, wait_obj, waker, is_signalled, idle };
     // SAFETY: the caller's promise.
     unsafe { give(out, cq) }
 }
@@ -120,6 +122,30 @@ impl CqObject {
     /// As `fi_cq_readfrom`.
     #[inline]
     unsafe fn read(&self, into: *mut c_void, count: usize, sources: *mut FiAddr) -> Result<isize> {
+        // SAFETY: the caller's promise.
+        let done = unsafe { self.read_now(into, count, sources) };
+        if done != Err(Errno(libc::EAGAIN)) {
+            self.idle.store(0, Ordering::Relaxed);
+            return done;
+        }
+        let idle = self.idle.load(Ordering::Relaxed).wrapping_add(1);
+        self.idle.store(idle, Ordering::Relaxed);
+        if idle > PATIENT_READS && idle.is_multiple_of(YIELD_EVERY) {
+            std::thread::yield_now();
+        }
+        done
+    }
+
+    /// # Safety
+    ///
+    /// As `fi_cq_readfrom`.
+    #[inline]
+    unsafe fn read_now(
+        &self,
+        into: *mut c_void,
+        count: usize,
+        sources: *mut FiAddr,
+    ) -> Result<isize> {
         let entry_bytes = self.entry_bytes;
         self.shared.gate.with(|state| {
             if state.cqs.look(self.number).is_some_and(Cq::is_empty) {
@@ -201,6 +227,11 @@ impl CqObject {
         })
     }
 }
+
+/// Some 10 us. Who has waited for so long may have the CPU that the peer needs: Open MPI's blocking sends over libfabric read
+/// without end and never yield, so ranks that share a CPU would wait for each other's time slices.
+const PATIENT_READS: u32 = 1 << 8;
+const YIELD_EVERY: u32 = 1 << 5;
 
 /// A wait begins with this, as two that answer each other do it in less.
 const SPIN: Duration = Duration::from_micros(50);

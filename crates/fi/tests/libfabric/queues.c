@@ -1,5 +1,9 @@
 /* Completion queues of every format, and objects to wait with: which there are, and which are refused. */
+#define _GNU_SOURCE
 #include "ends.h"
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 
 static union {
     struct fi_cq_entry context;
@@ -135,6 +139,39 @@ static void waits(void) {
     close_ends();
 }
 
+static atomic_long turns;
+static atomic_bool is_over;
+
+static void *take_turns(void *unused) {
+    while (!is_over) {
+        turns++;
+        sched_yield();
+    }
+    return unused;
+}
+
+/* Who reads an empty queue again and again lets others on its CPU run long before its time slice is over: MPI libraries
+ * whose blocking calls do nothing else would keep the CPU from the rank that they wait for. */
+static void shares(void) {
+    cpu_set_t all, one;
+    pthread_t other;
+    IS(sched_getaffinity(0, sizeof all, &all), 0);
+    CPU_ZERO(&one);
+    for (int cpu = 0; CPU_COUNT(&one) == 0 && cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &one);
+    IS(sched_setaffinity(0, sizeof one, &one), 0);
+    open_ends(0, NULL, FI_TAGGED, 0);
+    IS(pthread_create(&other, NULL, take_turns, NULL), 0);
+    while (!turns) sched_yield();
+    long before = turns;
+    for (int at = 0; at < 20000; at++) IS(fi_cq_read(ends[0].cq, NULL, 0), -FI_EAGAIN);
+    CHECK(turns - before > 100);
+    is_over = 1;
+    IS(pthread_join(other, NULL), 0);
+    close_ends();
+    IS(sched_setaffinity(0, sizeof all, &all), 0);
+}
+
 int main(void) {
     format(FI_CQ_FORMAT_CONTEXT, sizeof(struct fi_cq_entry));
     format(FI_CQ_FORMAT_MSG, sizeof(struct fi_cq_msg_entry));
@@ -143,5 +180,6 @@ int main(void) {
     cq_format = FI_CQ_FORMAT_TAGGED;
     full();
     waits();
+    shares();
     return 0;
 }
