@@ -185,8 +185,20 @@ async fn start(cluster: &Cluster, config: &Config) -> Result<Vec<String>> {
         if result.is_err() {
             break;
         }
-        let daemon = daemons.iter_mut().find(|(other, _)| other.name == node.name);
-        result = wait_for(config, node, daemon.map(|(_, daemon)| daemon)).await;
+        if !daemons.iter().any(|(other, _)| other.name == node.name) {
+            match until_it_answers(config, node, || cluster.process(&node.name).is_none()).await {
+                Waited::Answers => continue,
+                // One that was killed just now was still there when this began.
+                Waited::Ended => match start_in_place(cluster, config, node) {
+                    Ok(daemon) => daemons.push((node, daemon)),
+                    Err(error) => result = Err(error),
+                },
+                Waited::Late(why) => result = Err(did_not_start(node, &why, None)),
+            }
+        }
+        if let Some((_, daemon)) = daemons.iter_mut().find(|(other, _)| other.name == node.name) {
+            result = result.and(wait_for(config, node, daemon).await);
+        }
     }
     if result.is_err() {
         for (node, daemon) in &mut daemons {
@@ -253,22 +265,48 @@ pub fn start_node(
     Ok(daemon)
 }
 
-/// Waits until a server answers, or says why it ended.
-pub async fn wait_for(config: &Config, node: &Node, mut daemon: Option<&mut Daemon>) -> Result<()> {
+/// Waits until a server that was started answers, or says why it ended.
+pub async fn wait_for(config: &Config, node: &Node, daemon: &mut Daemon) -> Result<()> {
+    let mut end = None;
+    let has_ended = || {
+        end = daemon.ended();
+        end.is_some()
+    };
+    let why = match until_it_answers(config, node, has_ended).await {
+        Waited::Answers => return Ok(()),
+        Waited::Ended => end.unwrap_or_default(),
+        Waited::Late(why) => why,
+    };
+    Err(did_not_start(node, &why, Some(daemon)))
+}
+
+/// What became of a server.
+enum Waited {
+    Answers,
+    Ended,
+    /// Why it is of no use.
+    Late(String),
+}
+
+async fn until_it_answers(
+    config: &Config,
+    node: &Node,
+    mut has_ended: impl FnMut() -> bool,
+) -> Waited {
     let begin = Instant::now();
     loop {
         let ping = covey_cluster::reach::ping(config, &node.name);
         let why = match tokio::time::timeout(Duration::from_secs(3), ping).await {
-            Ok(Ok(_)) => return Ok(()),
+            Ok(Ok(_)) => return Waited::Answers,
             Ok(Err(error)) => format!("{error:#}"),
             Err(_) => "no answer within 3 s".to_string(),
         };
-        if let Some(end) = daemon.as_mut().and_then(|daemon| daemon.ended()) {
-            return Err(did_not_start(node, &end, daemon.as_deref()));
+        if has_ended() {
+            return Waited::Ended;
         }
         if begin.elapsed() > START_WAIT {
-            let why = format!("it does not answer after {} s ({why})", START_WAIT.as_secs());
-            return Err(did_not_start(node, &why, daemon.as_deref()));
+            let seconds = START_WAIT.as_secs();
+            return Waited::Late(format!("it does not answer after {seconds} s ({why})"));
         }
         tokio::time::sleep(Duration::from_millis(30)).await;
     }

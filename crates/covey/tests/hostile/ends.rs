@@ -163,3 +163,18 @@ fn a_mount_of_roots_stays_though_another_users_record_names_it() {
     assert!(down.ok, "{down}");
     assert_eq!(fs::read_to_string(mount.join("file")).expect("it is still there"), "1");
 }
+
+/// A server that was killed a moment ago still runs for that moment: `covey up` starts it, instead of waiting for its answer.
+#[test]
+fn a_server_that_is_about_to_end_is_started_again() {
+    let mut cluster = Cluster::up(1);
+    cluster.down();
+    let mut ending = Command::new("sleep").arg("1").spawn().expect("sleep runs");
+    let file = cluster.dir.join("run/meta.pid");
+    fs::write(&file, record(ending.id(), "")).expect("a file");
+    let started = cluster.start(&["-n", "1"]);
+    assert!(started.ok, "{started}");
+    ending.wait().expect("a child");
+    let now = fs::read_to_string(&file).expect("a file");
+    assert!(!now.starts_with(&format!("{} ", ending.id())), "{now}");
+}

@@ -67,9 +67,10 @@ impl Process {
     }
 
     /// Whether that very process still runs. One that has ended and was not yet waited for does
-    /// not.
+    /// not; one whose first thread has ended does, until the others have, too: they hold files and sockets.
     pub fn is_alive(&self) -> bool {
-        let runs = |now: Stat| now.starttime == self.started && !matches!(now.state, 'Z' | 'X');
+        let has_ended = |now: &Stat| matches!(now.state, 'Z' | 'X') && now.num_threads <= 1;
+        let runs = |now: Stat| now.starttime == self.started && !has_ended(&now);
         stat(self.pid).is_some_and(runs) && self.boot == boot_id()
     }
 

@@ -137,7 +137,7 @@ async fn start_in(wish: &Wish, plan: &Plan, dir: &JobDir) -> Result<(Config, boo
     // One that no pid file names would hold the store and the port.
     dir.end_strays().await?;
     let mut daemon = up::start_node(&dir.cluster, &config, node, None)?;
-    if let Err(error) = up::wait_for(&config, node, Some(&mut daemon)).await {
+    if let Err(error) = up::wait_for(&config, node, &mut daemon).await {
         daemon.kill();
         dir.forget(&format!("run/{}.pid", plan.me));
         if is_new {
