@@ -168,7 +168,7 @@ async fn attribute(fs: &Fs, who: &Caller, id: Id, name: &str) -> Result<Option<S
 
 async fn set_attribute(fs: &Fs, who: &Caller, id: Id, name: &str, text: String) -> Result<()> {
     fs.setxattr(who, id, &Name::from(name), text.into_bytes().into(), 0).await?;
-    fs.sync(id).await
+    fs.sync_inode(id).await
 }
 
 /// What a volume's file says of it.
@@ -237,7 +237,7 @@ async fn claim(fs: &Fs, who: &Caller, id: Id, epoch: u32, token: &[u8; 16]) -> R
         }
         set => set?,
     }
-    fs.sync(id).await?;
+    fs.sync_inode(id).await?;
     for other in fs.listxattr(who, id).await? {
         let other = String::from_utf8_lossy(other.as_bytes()).into_owned();
         let number = other.strip_prefix(CLAIM).and_then(|rest| rest.strip_prefix('.'));
@@ -397,7 +397,7 @@ impl StripedStore {
         self.shared.bytes.fetch_min(bytes, Ordering::AcqRel);
         let claimed = claim(fs, who, *id, changed.inode.epoch, token).await;
         claimed.inspect_err(|_| self.shared.lose())?;
-        fs.sync(*id).await?;
+        fs.sync_inode(*id).await?;
         self.shared.bytes.store(bytes, Ordering::Release);
         Ok(())
     }
@@ -500,7 +500,7 @@ impl Shared {
             Request::Save { state } => {
                 let name = Name::from(self.saved.as_str());
                 self.fs.setxattr(&self.who, self.id, &name, state, 0).await?;
-                self.fs.sync(self.id).await?;
+                self.fs.sync_inode(self.id).await?;
                 // The metadata server takes it of anybody. A node that takes the file later reads it.
                 self.check_pinned().await
             }
