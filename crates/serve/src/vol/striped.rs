@@ -5,7 +5,7 @@
 //! serves it next knows the reservations.
 
 use super::standby::Published;
-use super::store::{RUNS_MAX, begin, beyond, note_failure, tile, whole};
+use super::store::{RUNS_MAX, begin, beyond, failure_of, note_failure, tile, whole};
 use super::syncs::{Lost, Since, Syncs};
 use covey_iscsi::store::{Answer, Failure, Hold, Reply, Request, Store};
 use covey_ninep::tree::{Errno, Removal, SetAttr};
@@ -128,7 +128,7 @@ async fn parent_of(fs: &Fs, who: &Caller, path: &str) -> Result<(Id, Name)> {
     Ok((inodes.last().map_or(ROOT, |inode| inode.id), name))
 }
 
-fn names_of(path: &str) -> Vec<Name> {
+pub(super) fn names_of(path: &str) -> Vec<Name> {
     path.split('/').filter(|name| !name.is_empty()).map(Name::from).collect()
 }
 
@@ -175,6 +175,7 @@ async fn set_attribute(fs: &Fs, who: &Caller, id: Id, name: &str, text: String) 
 pub(super) async fn published(fs: &Fs, who: &Caller, path: &str) -> Result<Published> {
     let id = find(fs, who, path).await?;
     let mut published = Published {
+        number: id,
         record: attribute(fs, who, id, RECORD).await?.unwrap_or_default(),
         node: attribute(fs, who, id, SERVED).await?.unwrap_or_default(),
         beat: attribute(fs, who, id, BEAT).await?.unwrap_or_default(),
@@ -476,14 +477,11 @@ impl Shared {
 
     fn failed(&self, error: &Error, otherwise: Failure) -> Reply {
         note_failure(error);
-        Reply::Failed(match error.code() {
-            Errno::ENOSPC => Failure::Full,
-            Errno::ESTALE => {
-                self.lose();
-                Failure::Unreachable
-            }
-            _ => otherwise,
-        })
+        let failure = failure_of(error.code(), otherwise);
+        if failure == Failure::Unreachable {
+            self.lose();
+        }
+        Reply::Failed(failure)
     }
 
     async fn change(&self, request: Request) -> Result<()> {
