@@ -21,6 +21,7 @@ mod inquiry;
 mod medium;
 mod mode;
 mod opcodes;
+mod order;
 mod persistent;
 mod provision;
 mod ranges;
@@ -39,6 +40,8 @@ pub use units::Units;
 use crate::store;
 use bytes::Bytes;
 use covey_wire::Payload;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 /// An initiator port together with a target port: who asks. Reservations and unit attentions are kept per nexus.
@@ -102,6 +105,8 @@ pub enum Step {
     },
     /// Something of the store ([`Device::ask`]), answered by [`Input::Stored`].
     Store(store::Request),
+    /// Its turn, because of commands that are ORDERED ([`Device::turn`]), answered by [`Input::Stored`] with [`store::Reply::Done`].
+    Turn,
     /// That all tasks of these nexuses ([`Nexus::number`]) on the same unit are aborted, answered by [`Input::Aborted`].
     Abort(Vec<u64>),
     /// Nothing: it is over.
@@ -162,6 +167,14 @@ pub trait Device: Send + Sync + 'static {
 
     /// Asks the store of the task's unit what [`Step::Store`] said.
     fn ask(&self, task: &Self::Task, request: store::Request) -> store::Answer;
+
+    /// Until it is the turn of a task that said [`Step::Turn`].
+    fn turn(&self, task: &Self::Task) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+    /// The one number of the unit that `lun` names: there are several ways to write it, and a task is found by any of them.
+    fn plain(&self, lun: u64) -> u64 {
+        lun
+    }
 
     /// Whether there is such a unit.
     fn has_unit(&self, lun: u64) -> bool;

@@ -110,6 +110,16 @@ fn a_read_is_sent_from_the_file_that_lends_it_unless_its_data_has_a_digest() {
         .collect();
     assert_eq!(ranges, [(4096, 4096), (8192, 4096)]);
     assert_eq!(out.len(), 2 * 48 + 8192, "what is in memory is the headers");
+    // Others may wait until the initiator has it: so it is asked, once, and not left alone for the time of a silent one.
+    let soon = Duration::from_millis(200);
+    line.wait(soon);
+    let (header, _) = line.answer();
+    assert!(matches!(header, Header::NopIn { itt: NO_TAG, .. }), "{header:?}");
+    line.wait(soon);
+    assert!(line.next().is_none());
+    line.send(&pong(0, 3), true, Payload::default());
+    line.wait(soon);
+    assert!(line.next().is_none() && line.end.is_none());
     drop(line);
     let mut line = Line::logged_in(&portal, &[("DataDigest", "CRC32C")]);
     let itt = line.read(8, 16);
@@ -477,6 +487,21 @@ fn a_ping_is_answered_with_its_own_data() {
     assert!(line.next().is_none());
 }
 
+/// The answer to a ping of the target's.
+fn pong(ttt: u32, exp_stat_sn: u32) -> Header {
+    Header::NopOut {
+        flags: 0x80,
+        reserved: Default::default(),
+        lengths: Lengths::default(),
+        lun: 0,
+        itt: NO_TAG,
+        ttt,
+        cmd_sn: 10,
+        exp_stat_sn,
+        reserved_2: Default::default(),
+    }
+}
+
 #[test]
 fn a_silent_initiator_is_pinged_and_then_left() {
     let toy = Toy::new(64);
@@ -487,18 +512,7 @@ fn a_silent_initiator_is_pinged_and_then_left() {
     let (header, _) = line.answer();
     let Header::NopIn { itt: NO_TAG, ttt, .. } = header else { panic!("{header:?}") };
     assert_ne!(ttt, NO_TAG);
-    let pong = Header::NopOut {
-        flags: 0x80,
-        reserved: Default::default(),
-        lengths: Lengths::default(),
-        lun: 0,
-        itt: NO_TAG,
-        ttt,
-        cmd_sn: 10,
-        exp_stat_sn: 0,
-        reserved_2: Default::default(),
-    };
-    line.send(&pong, true, Payload::default());
+    line.send(&pong(ttt, 0), true, Payload::default());
     line.wait(seconds(15));
     line.answer();
     assert!(line.end.is_none());

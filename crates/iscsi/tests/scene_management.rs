@@ -149,6 +149,54 @@ fn tasks_of_another_connection_of_the_session_are_aborted_there() {
     assert_eq!(target(&portal).sessions()[0].tasks(), 0);
 }
 
+/// A unit's number can be written in two ways, and its tasks are the same.
+#[test]
+fn a_function_finds_the_tasks_of_a_unit_whichever_way_it_is_addressed() {
+    let toy = Toy::new(64);
+    let portal = portal(&toy);
+    for (theirs, mine) in [(FLAT, 0), (0, FLAT)] {
+        let mut one = Line::logged_in(&portal, &[]);
+        let mut other = Line::new(&portal);
+        (other.isid[5], other.lun, one.lun) = (9, theirs, mine);
+        other.enter(&[]);
+        toy.state.lock().unwrap().is_slow = true;
+        other.write(0, &[1; BLOCK], BLOCK);
+        let itt = one.manage(LOGICAL_UNIT_RESET, 0xffff_ffff, 0);
+        assert!(one.next().is_none(), "a task of the other one is still there");
+        other.poll();
+        one.poll();
+        assert_eq!(one.managed(itt), COMPLETE);
+        let task = one.read(1, 1);
+        one.lun = theirs;
+        let itt = one.manage(ABORT_TASK, task, one.cmd_sn - 1);
+        assert_eq!(one.managed(itt), COMPLETE);
+        while toy.release() {}
+        other.poll();
+        one.poll();
+        assert!(other.next().is_none() && one.next().is_none());
+    }
+}
+
+const ORDERED: u8 = 2;
+
+/// A command that waits for others is aborted as any other is, and nobody hears of its turn.
+#[test]
+fn a_command_waits_for_its_turn_and_can_be_aborted_meanwhile() {
+    let toy = Toy::new(64);
+    let mut line = Line::logged_in(&portal(&toy), &[]);
+    let ordered = line.command(flags::FINAL | ORDERED, cdb(0, 0, 0), 0, &[]);
+    assert!(line.next().is_none() && toy.is_heard());
+    toy.release();
+    line.poll();
+    assert_eq!(line.status(ordered), 0);
+    let ordered = line.command(flags::FINAL | ORDERED, cdb(0, 0, 0), 0, &[]);
+    let itt = line.manage(ABORT_TASK, ordered, line.cmd_sn - 1);
+    assert_eq!(line.managed(itt), COMPLETE);
+    toy.release();
+    line.poll();
+    assert!(line.next().is_none());
+}
+
 /// What a connection holds, and how much room it is told that there is.
 #[derive(Clone, Default)]
 struct Ledger(Arc<Mutex<(u64, Room)>>);

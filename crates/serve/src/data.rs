@@ -43,6 +43,7 @@ pub use standing::Standing;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::IoSlice;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -478,18 +479,22 @@ impl DataTree {
         Ok(DataReply::Done {})
     }
 
-    /// The object's file for a write of `length` bytes that is admitted and counted, made if missing.
+    /// The object's file for a write of `length` bytes within `range` that is admitted and counted, made if missing.
     fn file_to_write(
         &self,
         object: &Object,
         at: At,
         line: &Line,
+        range: Range<u64>,
         length: u64,
     ) -> Result<Arc<dyn DiskFile>> {
         line.admit()?;
         self.admit(object, at)?;
-        self.check_reserve(length)?;
-        let file = self.file_made(object)?;
+        let file = match self.check_reserve(length) {
+            Ok(()) => self.file_made(object)?,
+            // What is written anew has its space.
+            Err(full) => self.file_of_data(object, range)?.ok_or(full)?,
+        };
         self.counters.bytes_written.add(length);
         self.counters.writes.add(1);
         object.version.set(object.version.get().wrapping_add(1));
@@ -514,7 +519,7 @@ impl DataTree {
                 tree.write_object(&object, at, &line, offset, data).wait().await
             });
         }
-        let file = match self.file_to_write(object, at, line, data.len() as u64) {
+        let file = match self.file_to_write(object, at, line, offset..end, data.len() as u64) {
             Ok(file) => file,
             Err(error) => return Outcome::Now(Err(error)),
         };

@@ -505,6 +505,11 @@ impl Fs {
         if let Some(open) = self.shared.open_file(id) {
             return open.fsync(&self.shared).await;
         }
+        self.sync_inode(id).await
+    }
+
+    /// Brings to stable storage what the metadata server has of a file, such as its attributes. No I/O server need answer.
+    pub async fn sync_inode(&self, id: Id) -> Result<()> {
         self.ask(&Caller::default(), Op::Fsync { id }).await.map(|_| ())
     }
 

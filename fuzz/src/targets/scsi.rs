@@ -58,12 +58,20 @@ pub fn units(bytes: usize) -> Units {
     Units::of(Arc::new(Unit::new(config, store, "").expect("it has blocks")))
 }
 
+const ATTRIBUTES: [TaskAttribute; 4] = [
+    TaskAttribute::Simple,
+    TaskAttribute::Untagged,
+    TaskAttribute::Ordered,
+    TaskAttribute::HeadOfQueue,
+];
+
 fn nexus(number: u64) -> Nexus {
     let isid = [0, 0, 0, 0, 0, number as u8];
     Nexus { number, initiator: "iqn.2026-01.org.example:client".into(), isid, portal_group: 1 }
 }
 
-/// Each command is 20 bytes: who and where, how much data out, how much room for data in, and the CDB. The data out follows.
+/// Each command is 20 bytes: who, in which order and where, how much data out, how much room for data in, and the CDB. The
+/// data out follows.
 pub fn commands(data: &[u8]) {
     let units = units(STORE_BYTES);
     let mut rest = data;
@@ -74,7 +82,7 @@ pub fn commands(data: &[u8]) {
         rest = &after[out.len()..];
         let command = Command {
             cdb: Bytes::copy_from_slice(&head[4..]),
-            attribute: TaskAttribute::Simple,
+            attribute: ATTRIBUTES[usize::from(head[0] >> 4 & 3)],
             data_out: out.len() as u64,
             data_in: u64::from(head[2]) * 64,
         };
@@ -98,6 +106,7 @@ fn run(units: &Units, lun: u64, who: &Nexus, command: Command, out: &[u8]) {
                 Answer::Now(reply) => Input::Stored(reply),
                 Answer::Later(_) => panic!("one command at a time waits for nobody"),
             },
+            Step::Turn => panic!("one command at a time has its turn"),
             Step::Abort(_) => Input::Aborted,
             Step::End(end) => {
                 assert!(end.data_in.len() as u64 <= end.in_bytes);

@@ -286,7 +286,11 @@ fn a_file_system_on_a_volume_is_mounted_and_keeps_its_files() {
     // What it has now is not made anew.
     cluster.covey(&[&words[..], &["--format"]].concat());
     assert!(std::fs::read(Path::new(place).join("file")).unwrap() == data);
+    // Whoever unmounts it as any other leaves the volume attached.
+    assert!(Command::new("umount").arg(place).status().unwrap().success());
+    cluster.refused(&words).says(&["attached there", "detach"]);
     cluster.covey(&["volume", "detach", place]);
+    cluster.refused(&["volume", "detach", place]).says(&["nothing is attached there"]);
     let attached = Attached::new(&cluster, "disk", &[]);
     let mut fsck = Command::new("fsck.ext4");
     fsck.args(["-fn"]).arg(attached.file());

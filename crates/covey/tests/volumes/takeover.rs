@@ -225,3 +225,42 @@ fn a_dead_io_server_costs_only_its_own_blocks() {
     drop(file);
     attached.detach();
 }
+
+/// The node that serves is an I/O server, too: its blocks go with it until it is back, and no others.
+#[test]
+fn the_volume_of_a_dead_io_server_is_taken_over_without_its_blocks() {
+    const BLOCK: usize = 64 << 10;
+    if let Some(why) = no_fuse() {
+        return skip(why);
+    }
+    let cluster = Cluster::up(3);
+    cluster.covey(&["volume", "create", "disk", "--size", "16M", "--node", "io1"]);
+    export(&cluster, "disk", &free_address());
+    let listen = free_address();
+    cluster.covey(&["volume", "export", "disk", "--listen", &listen, "--node", "io2"]);
+    let attached = Attached::new(&cluster, "disk", &[]);
+    let file = attached.open();
+    let bytes = noise(9, 16 * MIB);
+    file.write_all_at(&bytes, 0).unwrap();
+    file.sync_data().unwrap();
+    cluster.kill("io1");
+    until("the other node's turn", || is_served_by(&cluster, "io2"));
+    let read = |at: usize| {
+        let mut found = vec![0; BLOCK];
+        let read = file.read_exact_at(&mut found, (at * BLOCK) as u64);
+        read.map(|()| assert!(found == bytes[at * BLOCK..][..BLOCK], "block {at}"))
+    };
+    let failed: Vec<usize> = (0..bytes.len() / BLOCK).filter(|at| read(*at).is_err()).collect();
+    assert!((48..=192).contains(&failed.len()), "{failed:?}");
+    let alive = (0..bytes.len() / BLOCK).find(|at| !failed.contains(at)).unwrap();
+    file.write_all_at(&bytes[alive * BLOCK..][..BLOCK], (alive * BLOCK) as u64).unwrap();
+    // What the dead one had not synced is not on stable storage.
+    file.sync_data().unwrap_err();
+    cluster.restart();
+    until("the blocks' return", || read(failed[0]).is_ok());
+    file.sync_data().unwrap();
+    (0..bytes.len() / BLOCK).for_each(|at| read(at).unwrap());
+    assert!(is_served_by(&cluster, "io2"));
+    drop(file);
+    attached.detach();
+}

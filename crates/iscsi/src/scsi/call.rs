@@ -3,6 +3,7 @@
 //! The commands are written as straight-line code. Nothing here waits by itself: [`Call::collect`], [`Call::ask`] and
 //! [`Call::abort`] put down what is needed, the task gives it out as a [`Step`], and its answer lets the command go on.
 
+use super::order::Place;
 use super::ranges::{Access, Claim};
 use super::sense::{Key, Sense, code};
 use super::unit::Unit;
@@ -15,7 +16,7 @@ use std::future::{Future, poll_fn};
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
 /// How a command ends that does not end well.
@@ -243,6 +244,8 @@ fn sense_of(failure: Failure) -> Sense {
 /// A command on its way.
 pub struct Task {
     unit: Option<Arc<Unit>>,
+    /// Given up at its end, not only when it is dropped.
+    place: Option<Arc<Place>>,
     talk: Arc<Talk>,
     /// `None` once it has ended.
     work: Option<Pin<Box<dyn Future<Output = Completion> + Send>>>,
@@ -261,24 +264,40 @@ impl Task {
             data_in,
             talk: talk.clone(),
         };
+        let place = Arc::new(unit.order.enter(command.attribute));
+        let has_turn = place.may_begin();
         let work = async move {
+            if !has_turn {
+                call.step(Step::Turn).await;
+            }
             let outcome = super::admit::run(&call).await;
             completion(&call.unit, outcome)
         };
-        let mut task = Task { unit: Some(unit), talk, work: Some(Box::pin(work)) };
+        let mut task =
+            Task { unit: Some(unit), place: Some(place), talk, work: Some(Box::pin(work)) };
         let step = task.go_on();
         (task, step)
     }
 
     /// A task that is over before it began.
     pub(super) fn ended(completion: Completion) -> (Task, Step) {
-        (Task { unit: None, talk: Arc::default(), work: None }, Step::End(completion))
+        (Task { unit: None, place: None, talk: Arc::default(), work: None }, Step::End(completion))
     }
 
     /// Goes on with what the last step asked for.
     pub(super) fn next(&mut self, input: Input) -> Step {
         *lock(&self.talk.exchange) = Exchange::Answered(input);
         self.go_on()
+    }
+
+    /// Until commands before it have ended, as far as their order says so.
+    pub(super) fn turn(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let place = self.place.as_ref().map(Arc::downgrade);
+        Box::pin(poll_fn(move |context| {
+            // One that is no more has no turn to wait for.
+            let place = place.as_ref().and_then(Weak::upgrade);
+            place.map_or(Poll::Ready(()), |place| place.poll(context))
+        }))
     }
 
     /// Asks the store on behalf of this task: as soon as it has the blocks that it claims.
@@ -310,7 +329,7 @@ impl Task {
         let work = self.work.as_mut().expect("nothing comes after the end");
         match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(mut completion) => {
-                self.work = None;
+                (self.work, self.place) = (None, None);
                 let claim = lock(&self.talk.claim).take();
                 if let (Some((_, hold)), true) = (claim, completion.data_in.is_in_files()) {
                     completion.lent = hold;

@@ -3,7 +3,7 @@
 use super::call::{Call, Good, Outcome};
 use super::fields::be;
 use super::ranges::Access;
-use super::reservations::{Kind, Port, Registration};
+use super::reservations::{Kind, Port, Registration, Reservations};
 use super::sense::{Key, Sense, code};
 use super::unit::{SAVING, Unit, save};
 use bytes::BufMut;
@@ -79,9 +79,7 @@ pub(super) async fn reserve_out(call: &Call) -> Outcome {
         return Err(Sense::new(Key::IllegalRequest, code::PARAMETER_LIST_LENGTH_ERROR).into());
     }
     let list = call.parameters(length, 24).await?;
-    let before = call.unit.lock().reservations.clone();
-    let gone = change(call, &list)?;
-    let after = call.unit.lock().reservations.clone();
+    let Changed { gone, before, after } = change(call, &list)?;
     // One at a time: each saves what is true then. Where nothing is to last the store is asked, too: it knows whether another
     // node has the unit by now, at which none of this would be true.
     call.claim(SAVING, Access::Exclusive);
@@ -99,8 +97,16 @@ pub(super) async fn reserve_out(call: &Call) -> Outcome {
     Good::took(length)
 }
 
-/// Changes the reservations; the nexuses that lost their registration.
-fn change(call: &Call, list: &[u8]) -> Result<Vec<u64>, super::call::End> {
+/// What a change was of.
+struct Changed {
+    /// The nexuses that lost their registration.
+    gone: Vec<u64>,
+    before: Reservations,
+    after: Reservations,
+}
+
+/// Changes the reservations. Nobody else does between what was before and what is after.
+fn change(call: &Call, list: &[u8]) -> Result<Changed, super::call::End> {
     let (key, new) = (be(list, 0, 8), be(list, 8, 8));
     let action = call.field(1, 1) & 0x1f;
     let is_register = matches!(action, 0x00 | 0x06);
@@ -115,6 +121,7 @@ fn change(call: &Call, list: &[u8]) -> Result<Vec<u64>, super::call::End> {
     };
     let port = Port::of(&call.nexus);
     let mut state = call.unit.lock();
+    let before = state.reservations.clone();
     let all = &mut state.reservations;
     let persist = list[20] & 0x01 != 0;
     let change = match action {
@@ -125,5 +132,6 @@ fn change(call: &Call, list: &[u8]) -> Result<Vec<u64>, super::call::End> {
         0x03 => all.clear(&port, key)?,
         _ => all.preempt(&port, key, new, kind()?)?,
     };
-    Ok(Unit::spread(&mut state, &change))
+    let after = state.reservations.clone();
+    Ok(Changed { gone: Unit::spread(&mut state, &change), before, after })
 }

@@ -4,6 +4,7 @@
 //! parameters, whether a medium is in. All of it is behind one lock that is held for a few lines, never while the store works.
 
 use super::admit::Need;
+use super::order::Order;
 use super::ranges::{Access, Claim, Ranges};
 use super::reservations::{Change, Effect, Port, Reservations};
 use super::sense::{Key, Sense, Specific, code};
@@ -44,6 +45,7 @@ pub struct Unit {
     pub(super) config: Config,
     store: Arc<dyn Store>,
     pub(super) ranges: Arc<Ranges>,
+    pub(super) order: Arc<Order>,
     state: Mutex<State>,
     /// Whether what is read may be sent from the store's file, where later writes change it on its way.
     lends: AtomicBool,
@@ -159,7 +161,8 @@ impl Unit {
             blocks,
         };
         let (state, lends) = (Mutex::new(state), AtomicBool::new(true));
-        Ok(Unit { config, store, ranges: Arc::default(), state, lends })
+        let (ranges, order) = Default::default();
+        Ok(Unit { config, store, ranges, order, state, lends })
     }
 
     pub(super) fn lends(&self) -> bool {

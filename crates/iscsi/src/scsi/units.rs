@@ -6,6 +6,8 @@ use super::unit::Unit;
 use super::{Command, Completion, Device, Function, Input, Nexus, Step, inquiry, report, status};
 use crate::store::{Answer, Request};
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// Logical units by their numbers, which may come and go.
@@ -98,6 +100,14 @@ impl Device for Units {
 
     fn ask(&self, task: &Task, request: Request) -> Answer {
         task.ask(request)
+    }
+
+    fn turn(&self, task: &Task) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        task.turn()
+    }
+
+    fn plain(&self, lun: u64) -> u64 {
+        number_of(lun).map_or(lun, lun_of)
     }
 
     fn has_unit(&self, lun: u64) -> bool {

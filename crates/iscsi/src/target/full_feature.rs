@@ -22,6 +22,9 @@ const PING_AFTER: Duration = Duration::from_secs(15);
 /// Silence after a ping that ends the connection.
 const PONG_WITHIN: Duration = Duration::from_secs(15);
 
+/// Silence after which an initiator is asked whether it has what was lent to it: others may wait for that.
+const ASK_AFTER: Duration = Duration::from_millis(200);
+
 /// A connection in its full feature phase.
 pub(super) struct FullFeature<D: Device> {
     pub link: Link<D>,
@@ -343,7 +346,8 @@ impl<D: Device> FullFeature<D> {
     }
 
     pub fn deadline(&self) -> Instant {
-        let patience = if self.is_pinged { PING_AFTER + PONG_WITHIN } else { PING_AFTER };
+        let ping_after = if self.tasks.has_lent() { ASK_AFTER } else { PING_AFTER };
+        let patience = if self.is_pinged { PING_AFTER + PONG_WITHIN } else { ping_after };
         let silence = self.last_heard + patience;
         if self.end_within.is_some() {
             // At once: whoever calls then says what time it is.

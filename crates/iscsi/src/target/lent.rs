@@ -26,6 +26,11 @@ struct Loan {
 }
 
 impl Lent {
+    /// Whether the initiator has all of it.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether more may be lent.
     pub fn has_room(&self) -> bool {
         self.0.len() < LENT_MAX

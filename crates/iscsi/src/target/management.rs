@@ -87,7 +87,7 @@ impl<D: Device> FullFeature<D> {
     fn begin(&self, request: &Request) -> Result<Pending<D>, u8> {
         let session = &self.link.session;
         let target = session.target.as_ref().ok_or(NOT_SUPPORTED)?;
-        let Request { lun, itt, .. } = *request;
+        let (itt, lun) = (request.itt, target.device.plain(request.lun));
         let concerns_unit =
             matches!(request.function, ABORT_TASK_SET | CLEAR_TASK_SET | LOGICAL_UNIT_RESET);
         if concerns_unit && !target.device.has_unit(lun) {
@@ -101,7 +101,7 @@ impl<D: Device> FullFeature<D> {
                 .collect()
         };
         let (function, tasks) = match request.function {
-            ABORT_TASK => (None, mine(self.abort_task(request)?)),
+            ABORT_TASK => (None, mine(self.abort_task(request, lun)?)),
             //= rfc7143#4.2.3.3
             // The tasks with a lower CmdSN are those that the function concerns.
             ABORT_TASK_SET => {
@@ -123,10 +123,10 @@ impl<D: Device> FullFeature<D> {
         Ok(Pending { then, tasks })
     }
 
-    fn abort_task(&self, request: &Request) -> Result<Vec<u32>, u8> {
+    fn abort_task(&self, request: &Request, lun: u64) -> Result<Vec<u32>, u8> {
         let session = &self.link.session;
         match session.task(request.referenced_itt) {
-            Some(entry) if entry.lun == request.lun => {
+            Some(entry) if entry.lun == lun => {
                 Ok(session.abort(|itt, _| itt == request.referenced_itt))
             }
             //= rfc7143#11.6.1

@@ -16,6 +16,7 @@ use crate::pdu::Pdu;
 use crate::scsi::{Completion, Input, Step};
 use crate::store::{Answer, Reply, Request};
 use covey_wire::Bytes;
+use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
@@ -165,8 +166,9 @@ impl<D: Device> Tasks<D> {
         let come_bytes = data.len() as u64;
         let out = DataOut::begin(expected.bytes_out, data, is_final, &link.parameters)?;
         let cmd_sn = (!pdu.is_immediate).then_some(*cmd_sn);
+        let lun_plain = target.device.plain(*lun);
         let entry =
-            Entry { lun: *lun, cid: link.cid, serial: link.serial, cmd_sn, is_aborted: false };
+            Entry { lun: lun_plain, cid: link.cid, serial: link.serial, cmd_sn, is_aborted: false };
         link.session.begin(*itt, link.serial, entry).map_err(|busy| match busy {
             Busy::Tag => reject::TASK_IN_PROGRESS,
             Busy::TooMany => reject::IMMEDIATE,
@@ -224,9 +226,15 @@ impl<D: Device> Tasks<D> {
                         None => return,
                     }
                 }
+                Step::Turn => {
+                    running.state = State::Waiting;
+                    let (serial, turn) = (running.serial, target.device.turn(&running.task));
+                    let wait = turn.map(move |()| (itt, serial, 0, Reply::Done));
+                    return self.waits.push(Box::pin(wait));
+                }
                 Step::Abort(nexuses) => {
                     running.state = State::Waiting;
-                    self.aborting.push((itt, running.lun, nexuses));
+                    self.aborting.push((itt, target.device.plain(running.lun), nexuses));
                     return;
                 }
                 Step::End(completion) => return self.end(link, wire, itt, completion),
@@ -390,6 +398,11 @@ impl<D: Device> Tasks<D> {
         let sent = data_in::send(wire, &link.parameters, itt, expected, completion, window);
         link.session.counts.add(sent, out_bytes);
         self.lent.add(wire.stat_sn, lent);
+    }
+
+    /// Whether the initiator may not have all that was lent to it.
+    pub fn has_lent(&self) -> bool {
+        !self.lent.is_empty()
     }
 
     /// What the initiator has of what was lent to it.

@@ -5,11 +5,12 @@
 use covey_iscsi::message::{Array, Header, Lengths, NO_TAG, flags};
 use covey_iscsi::negotiate::Parameters;
 use covey_iscsi::pdu::{self, Digests, Limits, Pdu};
-use covey_iscsi::scsi::{Command, Completion, Device, Function, Input, Nexus, Step};
-use covey_iscsi::store::{Answer, Failure, Reply, Request};
+use covey_iscsi::scsi::{Command, Completion, Device, Function, Input, Nexus, Step, TaskAttribute};
+use covey_iscsi::store::{Answer, Failure, Held, Hold, Reply, Request};
 use covey_iscsi::target::{Access, Connection, Credentials, Portal, Target, TargetConfig};
 use covey_iscsi::text::Text;
 use covey_wire::{Blame, Bytes, BytesMut, FileRange, Machine, Payload, Segments};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -17,9 +18,12 @@ use std::time::{Duration, Instant};
 pub const TARGET: &str = "iqn.2026-01.org.example:disk";
 pub const INITIATOR: &str = "iqn.2026-01.org.example:me";
 pub const BLOCK: usize = 512;
+/// The unit's number in the flat space of numbers.
+pub const FLAT: u64 = 0x4000 << 48;
 
 /// A unit in memory that knows TEST UNIT READY, READ(10), WRITE(10), VERIFY(10), which reads its blocks 16 times, and a write
-/// whose opcode is AAh, which is made as its data comes. Its store answers at once, or when it is let.
+/// whose opcode is AAh, which is made as its data comes. Its store answers at once, or when it is let. A command that is
+/// ORDERED waits for its turn in the same way, and does nothing.
 #[derive(Default)]
 pub struct Toy {
     pub state: Mutex<State>,
@@ -46,7 +50,6 @@ pub struct State {
 /// A one-shot channel, so that no runtime is needed.
 pub mod once {
     use super::*;
-    use std::pin::Pin;
 
     #[derive(Default)]
     struct Slot {
@@ -152,6 +155,10 @@ impl Toy {
     }
 }
 
+struct Lent;
+
+impl Held for Lent {}
+
 const CHECK: u8 = 2;
 
 impl Device for Toy {
@@ -166,7 +173,8 @@ impl Device for Toy {
         let brings = if cdb[0] == 0xaa { bytes.min(command.data_out) } else { 0 };
         let task = ToyTask { offset, bytes, left, coming: brings, brings };
         let step = match cdb[0] {
-            _ if lun != 0 => end(CHECK),
+            _ if self.plain(lun) != 0 => end(CHECK),
+            _ if command.attribute == TaskAttribute::Ordered => Step::Turn,
             0x00 => end(0),
             0x28 | 0x2f => Step::Store(Request::Read { offset, bytes, may_lend: true }),
             0x2a => Step::Collect { bytes: bytes.min(command.data_out) },
@@ -191,7 +199,10 @@ impl Device for Toy {
                 Step::Store(Request::Read { offset, bytes, may_lend: false })
             }
             Input::Stored(Reply::Data(data_in)) => {
-                Step::End(Completion { data_in, in_bytes: task.bytes, ..Completion::default() })
+                let is_lent = data_in.is_in_files();
+                let lent = if is_lent { Hold::new(Arc::new(Lent)) } else { Hold::default() };
+                let in_bytes = task.bytes;
+                Step::End(Completion { data_in, in_bytes, lent, ..Completion::default() })
             }
             _ => Step::End(Completion { out_bytes: task.bytes, ..Completion::default() }),
         }
@@ -207,8 +218,18 @@ impl Device for Toy {
         Answer::Later(Box::pin(receiver))
     }
 
+    fn turn(&self, _: &ToyTask) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let (sender, receiver) = once::channel();
+        self.state.lock().unwrap().waiting.push((Request::Flush, sender));
+        Box::pin(async move { _ = receiver.await })
+    }
+
+    fn plain(&self, lun: u64) -> u64 {
+        if lun == FLAT { 0 } else { lun }
+    }
+
     fn has_unit(&self, lun: u64) -> bool {
-        lun == 0
+        self.plain(lun) == 0
     }
 
     fn manage(&self, _: u64, _: &Nexus, function: Function) {
@@ -270,6 +291,7 @@ pub struct Line {
     pub cid: u16,
     pub isid: [u8; 6],
     pub tsih: u16,
+    pub lun: u64,
     pub end: Option<Blame>,
     input: BytesMut,
 }
@@ -289,6 +311,7 @@ impl Line {
             cid: 1,
             isid,
             tsih: 0,
+            lun: 0,
             end: None,
             input,
         }
@@ -426,10 +449,11 @@ impl Line {
         data: &[u8],
     ) {
         let header = Header::ScsiCommand {
-            flags: bits | 1,
+            // SIMPLE, where nothing is said.
+            flags: if bits & 7 == 0 { bits | 1 } else { bits },
             reserved: Default::default(),
             lengths: Lengths::of_data(data.len()),
-            lun: 0,
+            lun: self.lun,
             itt,
             expected_bytes: expected as u32,
             cmd_sn,
@@ -505,7 +529,7 @@ impl Line {
             function: 0x80 | function,
             reserved: Default::default(),
             lengths: Lengths::default(),
-            lun: 0,
+            lun: self.lun,
             itt: self.itt,
             referenced_itt,
             cmd_sn: self.cmd_sn,

@@ -210,6 +210,7 @@ impl Bench {
                     Input::Data(out[from as usize..to as usize].to_vec().into())
                 }
                 Step::Store(request) => Input::Stored(wait(self.units.ask(&task, request))),
+                Step::Turn => panic!("one command at a time has its turn at once"),
                 Step::Abort(_) => Input::Aborted,
                 Step::End(completion) => return completion,
             };

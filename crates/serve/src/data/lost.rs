@@ -253,7 +253,7 @@ mod tests {
                 assert_eq!(found, [Err(5), Err(5), Ok(5), Err(116)]);
                 assert_eq!(read(tree, 10, 0), Ok(0), "of that nothing was here");
                 let line = Rc::default();
-                let written = tree.file_to_write(&tree.object(7), Some(0).into(), &line, 1);
+                let written = tree.file_to_write(&tree.object(7), Some(0).into(), &line, 0..1, 1);
                 assert_eq!(written.err().unwrap().code, Errno::EIO);
             }
         });

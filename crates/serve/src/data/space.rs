@@ -7,6 +7,7 @@ use covey_ninep::tree::{Errno, Outcome, Result};
 use covey_stripe::objects::{At, DataReply, Reshape};
 use covey_stripe::ops::Id;
 use std::io;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -67,6 +68,18 @@ impl DataTree {
         Ok(Some((file, self.begin_writing(object, offset, end))))
     }
 
+    /// The object's file, where all of a range is data.
+    pub(super) fn file_of_data(
+        &self,
+        object: &Object,
+        range: Range<u64>,
+    ) -> Result<Option<Arc<dyn DiskFile>>> {
+        let Some(file) = self.file_there(object)? else { return Ok(None) };
+        let first = file.extent(range.start)?;
+        let is_data = first.is_some_and(|(data, hole)| data <= range.start && range.end <= hole);
+        Ok(is_data.then_some(file))
+    }
+
     /// The first run of data at or after `offset`.
     pub(super) fn extent(self: &Rc<Self>, id: Id, at: At, offset: u64) -> Outcome<DataReply> {
         const NONE: DataReply = DataReply::Extent { data: u64::MAX, hole: u64::MAX };
@@ -107,5 +120,52 @@ fn punch(file: &dyn DiskFile, offset: u64, length: u64) -> io::Result<()> {
             }
         }
         outcome => outcome,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use covey_io::sim::{DiskProfile, Rng, SimDisk};
+    use covey_wire::Bytes;
+    use std::path::Path;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A file system on a volume has its journal where it always was.
+    #[test]
+    fn what_has_its_space_can_be_written_when_nothing_new_can() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let disk = SimDisk::new(DiskProfile::default(), Rng::new(1));
+            let tree = DataTree::open(Arc::new(disk.clone()), Path::new("/store")).unwrap();
+            let (tree, line) = (Rc::new(tree), Rc::default());
+            tree.standing.admit_for_test();
+            let object = tree.object(7);
+            let write = async |offset| {
+                let data = Bytes::from(vec![1; MIB as usize]);
+                tree.write_object(&object, Some(0).into(), &line, offset, data).wait().await
+            };
+            for offset in 0..4 {
+                write(offset * MIB).await.unwrap();
+            }
+            disk.set_capacity(disk.used() + MIB / 2);
+            // It is looked at now and then only.
+            let write_now = async |offset| {
+                tree.unchecked_bytes.set(super::super::RESERVE_CHECK_BYTES);
+                write(offset).await.map_err(|error| error.code)
+            };
+            for (offset, is_there) in [
+                (0, true),
+                (3 * MIB, true),
+                (MIB / 2, true),
+                (4 * MIB - 1, false),
+                (4 * MIB, false),
+                (9 * MIB, false),
+            ] {
+                let written = if is_there { Ok(MIB as u32) } else { Err(Errno::ENOSPC) };
+                assert_eq!(write_now(offset).await, written, "{offset}");
+            }
+        });
     }
 }

@@ -60,7 +60,7 @@ impl DataTree {
                 tree.write_pieces(&object, at, &line, pieces, data).wait().await
             });
         }
-        let file = match self.file_to_write(object, at, line, data.len() as u64) {
+        let file = match self.file_to_write(object, at, line, start..end, data.len() as u64) {
             Ok(file) => file,
             Err(error) => return Outcome::Now(Err(error)),
         };

@@ -21,6 +21,7 @@ impl Volumes {
         let (name, mut record, size) = Record::of_words(&words)?;
         self.check_free_name(&name)?;
         check_place(record.backing, &record.path)?;
+        self.check_unused(&record)?;
         match size {
             Some(size) => self.make(&record, checked_size(size, &record)?).await?,
             None => record.adopted = true,
@@ -75,6 +76,23 @@ impl Volumes {
             Err(Errno::because(Errno::EEXIST, format!("there is a volume {name:?} already")))
         } else {
             Ok(())
+        }
+    }
+
+    /// A file of the cluster's is one volume's. Of other files the kernel knows who has them.
+    fn check_unused(&self, record: &Record) -> Result<()> {
+        let is_it = |one: &Volume| {
+            let other = one.record.borrow();
+            (other.backing, record.backing) == (Backing::Striped, Backing::Striped)
+                && striped::names_of(&other.path) == striped::names_of(&record.path)
+        };
+        let volumes = self.volumes.borrow();
+        match volumes.iter().find(|(_, volume)| is_it(volume)) {
+            Some((name, _)) => {
+                let why = format!("{} is the file of volume {name}", record.path);
+                Err(Errno::because(Errno::EBUSY, why))
+            }
+            None => Ok(()),
         }
     }
 

@@ -11,6 +11,7 @@ use super::{Kept, Opened, Volume, Volumes, own};
 use covey_cluster::config::Address;
 use covey_iscsi::target::Elsewhere;
 use covey_ninep::tree::{Errno, Result};
+use covey_stripe::ops::Id;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,6 +19,8 @@ use std::time::{Duration, Instant};
 /// What the file of a volume says of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Published {
+    /// The file's number.
+    pub number: Id,
     /// The record's lines, addresses left out.
     pub record: String,
     /// The node that serves it, or did last.
@@ -199,7 +202,14 @@ impl Volumes {
         let Ok(published) = self.published(path).await else { return false };
         // Another node's it stays until this one has it by its turn: that is not asked again at each try.
         volume.has_no_past.set(published.node != self.node);
-        published.node == self.node
+        published.node == self.node && !self.has_open(published.number)
+    }
+
+    /// Whether a volume of this process has a file of the cluster's, by the file's number.
+    fn has_open(&self, number: Id) -> bool {
+        let volumes = self.volumes.borrow();
+        let mut open = volumes.values().filter_map(|volume| volume.striped());
+        open.any(|store| store.store.number() == number)
     }
 
     pub(super) async fn published(&self, path: String) -> Result<Published> {

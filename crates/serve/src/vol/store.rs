@@ -5,6 +5,7 @@
 
 use crate::lobby::pace::Pace;
 use covey_iscsi::store::{Answer, Failure, Hold, Reply, Request, Store};
+use covey_ninep::tree::Errno;
 use covey_wire::Payload;
 use std::collections::VecDeque;
 use std::future::Future;
@@ -234,6 +235,17 @@ pub fn note_failure(error: &dyn std::fmt::Display) {
     log.complain(|| format!("a volume's store failed: {error}"));
 }
 
+/// How a request of a striped volume failed, by the code of its error.
+pub fn failure_of(code: u32, otherwise: Failure) -> Failure {
+    match code {
+        // There may be room that nobody may take: to an initiator that is the same.
+        Errno::ENOSPC | Errno::EDQUOT => Failure::Full,
+        // Another node has the file.
+        Errno::ESTALE => Failure::Unreachable,
+        _ => otherwise,
+    }
+}
+
 /// A pattern repeated to about this many bytes: what a range is filled with at a time. Its length is a multiple of the
 /// pattern's.
 pub fn tile(pattern: &[u8]) -> Vec<u8> {
@@ -277,6 +289,15 @@ mod tests {
         assert_eq!(wait(served), Reply::Done);
         drop(dead);
         assert!(stuck.into_iter().all(|answer| wait(answer) == Reply::Done), "nothing is lost");
+    }
+
+    /// An initiator that is told of a bad medium takes the disk for broken; one that is told of no space makes room.
+    #[test]
+    fn a_quota_that_is_reached_is_no_space() {
+        let failure_of = |code| failure_of(code, Failure::Write);
+        assert_eq!([Errno::ENOSPC, Errno::EDQUOT].map(failure_of), [Failure::Full; 2]);
+        assert_eq!(failure_of(Errno::ESTALE), Failure::Unreachable);
+        assert_eq!(failure_of(Errno::EIO), Failure::Write);
     }
 
     #[test]

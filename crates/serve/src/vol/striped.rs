@@ -5,7 +5,7 @@
 //! serves it next knows the reservations.
 
 use super::standby::Published;
-use super::store::{RUNS_MAX, begin, beyond, note_failure, tile, whole};
+use super::store::{RUNS_MAX, begin, beyond, failure_of, note_failure, tile, whole};
 use super::syncs::{Lost, Since, Syncs};
 use covey_iscsi::store::{Answer, Failure, Hold, Reply, Request, Store};
 use covey_ninep::tree::{Errno, Removal, SetAttr};
@@ -128,7 +128,7 @@ async fn parent_of(fs: &Fs, who: &Caller, path: &str) -> Result<(Id, Name)> {
     Ok((inodes.last().map_or(ROOT, |inode| inode.id), name))
 }
 
-fn names_of(path: &str) -> Vec<Name> {
+pub(super) fn names_of(path: &str) -> Vec<Name> {
     path.split('/').filter(|name| !name.is_empty()).map(Name::from).collect()
 }
 
@@ -168,13 +168,14 @@ async fn attribute(fs: &Fs, who: &Caller, id: Id, name: &str) -> Result<Option<S
 
 async fn set_attribute(fs: &Fs, who: &Caller, id: Id, name: &str, text: String) -> Result<()> {
     fs.setxattr(who, id, &Name::from(name), text.into_bytes().into(), 0).await?;
-    fs.sync(id).await
+    fs.sync_inode(id).await
 }
 
 /// What a volume's file says of it.
 pub(super) async fn published(fs: &Fs, who: &Caller, path: &str) -> Result<Published> {
     let id = find(fs, who, path).await?;
     let mut published = Published {
+        number: id,
         record: attribute(fs, who, id, RECORD).await?.unwrap_or_default(),
         node: attribute(fs, who, id, SERVED).await?.unwrap_or_default(),
         beat: attribute(fs, who, id, BEAT).await?.unwrap_or_default(),
@@ -237,7 +238,7 @@ async fn claim(fs: &Fs, who: &Caller, id: Id, epoch: u32, token: &[u8; 16]) -> R
         }
         set => set?,
     }
-    fs.sync(id).await?;
+    fs.sync_inode(id).await?;
     for other in fs.listxattr(who, id).await? {
         let other = String::from_utf8_lossy(other.as_bytes()).into_owned();
         let number = other.strip_prefix(CLAIM).and_then(|rest| rest.strip_prefix('.'));
@@ -397,7 +398,7 @@ impl StripedStore {
         self.shared.bytes.fetch_min(bytes, Ordering::AcqRel);
         let claimed = claim(fs, who, *id, changed.inode.epoch, token).await;
         claimed.inspect_err(|_| self.shared.lose())?;
-        fs.sync(*id).await?;
+        fs.sync_inode(*id).await?;
         self.shared.bytes.store(bytes, Ordering::Release);
         Ok(())
     }
@@ -476,14 +477,11 @@ impl Shared {
 
     fn failed(&self, error: &Error, otherwise: Failure) -> Reply {
         note_failure(error);
-        Reply::Failed(match error.code() {
-            Errno::ENOSPC => Failure::Full,
-            Errno::ESTALE => {
-                self.lose();
-                Failure::Unreachable
-            }
-            _ => otherwise,
-        })
+        let failure = failure_of(error.code(), otherwise);
+        if failure == Failure::Unreachable {
+            self.lose();
+        }
+        Reply::Failed(failure)
     }
 
     async fn change(&self, request: Request) -> Result<()> {
@@ -500,7 +498,7 @@ impl Shared {
             Request::Save { state } => {
                 let name = Name::from(self.saved.as_str());
                 self.fs.setxattr(&self.who, self.id, &name, state, 0).await?;
-                self.fs.sync(self.id).await?;
+                self.fs.sync_inode(self.id).await?;
                 // The metadata server takes it of anybody. A node that takes the file later reads it.
                 self.check_pinned().await
             }

@@ -4,6 +4,8 @@ use super::record::Backing;
 use super::*;
 use covey_iscsi::store::{Answer, Hold, Reply, Request};
 use covey_stripe::client::Net;
+use covey_stripe::ops::ROOT;
+use covey_wire::Name;
 use tokio::task::LocalSet;
 
 /// A metadata server that has the data, too; and nodes of which only the volumes are there.
@@ -209,5 +211,30 @@ fn a_resize_that_has_no_answer_holds_up_nobody_for_ever() {
         // It has its turn when the first one has ended.
         run(&node, "resize disk 4194304").await.unwrap();
         assert_eq!(volume.bytes(), Some(4 << 20));
+    });
+}
+
+/// A file has one volume: another one would take it from the first, and both would have its bytes.
+#[test]
+fn the_file_of_a_volume_becomes_no_second_one() {
+    with_lab(async |lab| {
+        let node = lab.node("gw1");
+        run(&node, "create disk striped /disk size 1048576").await.unwrap();
+        let fs = node.fs().await.unwrap();
+        let linked = async move {
+            let id = fs.lookup(&own(), ROOT, &Name::from("disk")).await?.id;
+            fs.link(&own(), id, ROOT, &Name::from("link")).await
+        };
+        node.within(linked).await.unwrap();
+        for (path, why) in
+            [("/disk", "volume disk"), ("//disk", "volume disk"), ("/link", "serves")]
+        {
+            let refused = run(&node, &format!("create other striped {path}")).await.unwrap_err();
+            assert!(refused.to_string().contains(why), "{path}: {refused}");
+        }
+        let volume = node.find("disk").unwrap();
+        assert!(!node.is_lost("disk", &volume, &volume.striped().unwrap()).await);
+        assert_eq!(volume.bytes(), Some(1 << 20), "it is open");
+        assert!(node.find("other").is_err());
     });
 }

@@ -404,6 +404,8 @@ pub async fn detach(args: Detach, config: &Config, context: &Context) -> Result<
     match mounts::kind_at(&place) {
         Some(kind) if kind.starts_with("fuse") => mounts::umount(&place, how).await?,
         Some(_) => fs::detach(config, &place, how).await?,
+        // Somebody has unmounted the file system.
+        None if fs::is_attached(config, &place)? => fs::take_away(config, &place, how).await?,
         None => {
             let what = format!("cannot detach {}: nothing is attached there", place.display());
             return Err(Error::user(what).hint("`findmnt -t fuse.covey` lists what is attached"));

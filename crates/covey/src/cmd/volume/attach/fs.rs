@@ -124,17 +124,27 @@ fn read_ends(device: &File, bytes: u64) -> std::io::Result<()> {
     device.read_exact_at(&mut buffer, bytes - each)
 }
 
+/// Whether a volume is attached for a file system at `place`, whether or not that is mounted.
+pub fn is_attached(config: &Config, place: &Path) -> Result<bool> {
+    Ok(mounts::kind_at(&hidden(config, place)?).is_some())
+}
+
 /// Takes a file system and its volume away.
 pub async fn detach(config: &Config, place: &Path, how: Unmount) -> Result<()> {
-    let hidden = hidden(config, place)?;
     let shown = place.display();
-    if mounts::kind_at(&hidden).is_none() {
+    if !is_attached(config, place)? {
         return Err(Error::user(format!("cannot detach {shown}: no volume is attached there"))
             .hint("`umount` unmounts any file system"));
     }
     let mut umount = Command::new("umount");
     umount.args((how == Unmount::Lazily).then_some("--lazy")).arg("--").arg(place);
     run(umount)?;
+    take_away(config, place, how).await
+}
+
+/// Takes the volume of a file system away that is not mounted any more.
+pub async fn take_away(config: &Config, place: &Path, how: Unmount) -> Result<()> {
+    let hidden = hidden(config, place)?;
     if how == Unmount::IfUnused {
         devices_gone(&hidden).await;
     }
