@@ -18,9 +18,9 @@ use covey_plot::table;
 use covey_tune::diagnose::noise;
 use serde::{Deserialize, Serialize};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// A size of the problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -187,6 +187,8 @@ pub struct Phase {
 /// A longer silence means that it hangs: twenty steps of the largest class on a slow machine.
 const SILENCE: Duration = Duration::from_secs(1800);
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
+/// By so much a file system's times are behind.
+const COARSE_CLOCK: Duration = Duration::from_millis(20);
 
 /// One run of the program.
 #[derive(Clone, Debug, Serialize)]
@@ -317,8 +319,31 @@ pub fn check(plan: &Plan) -> Result<()> {
     }
 }
 
-/// One run.
+/// One run. Where it breaks off, what it has written goes as it does after others: a disk that is full would stay so.
 pub fn run(plan: &Plan, mpi: &Mpi, io: Io, stop: &Stop, say: &dyn Fn(String)) -> Result<Run> {
+    let begun = SystemTime::now();
+    let result = solve(plan, mpi, io, stop, say);
+    if let (Err(_), false, Place::Directory(dir)) = (&result, plan.extras.keeps, &plan.place) {
+        clear_away(dir, io, plan.ranks, begun);
+    }
+    result
+}
+
+/// Removes what a run has written into a directory of this machine, as far as that is there.
+fn clear_away(dir: &Path, io: Io, ranks: usize, begun: SystemTime) {
+    let name = format!("btio.{}.out", io.word());
+    let own = (0..ranks).map(|rank| format!("{name}.{rank:04}"));
+    let names: Vec<String> = if io == Io::Epio { own.collect() } else { vec![name] };
+    for file in names.iter().map(|name| dir.join(name)) {
+        // What somebody has kept from an earlier run stays, if this one never came to it.
+        let changed = file.metadata().and_then(|data| data.modified());
+        if changed.is_ok_and(|changed| changed + COARSE_CLOCK >= begun) {
+            let _ = std::fs::remove_file(file);
+        }
+    }
+}
+
+fn solve(plan: &Plan, mpi: &Mpi, io: Io, stop: &Stop, say: &dyn Fn(String)) -> Result<Run> {
     let program = programs::build(BTIO, mpi.compiler, &["-O3", "-lm"])?;
     let scratch = Scratch::new()?;
     let mut command = mpi.launch(&plan.hosts, plan.ranks, Wait::Poll, &scratch)?;

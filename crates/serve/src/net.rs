@@ -221,7 +221,7 @@ impl Net {
                 let here = pacing::list();
                 self.images.keep(|peer| here.iter().any(|((_, end), _)| end == peer));
             }
-            let is_busy = is_on && self.wires.borrow().values().any(Wire::is_busy);
+            let is_busy = is_on && self.wires.borrow().values().any(Wire::has_bulk);
             tokio::time::sleep(pause_after(took, is_busy)).await;
         }
     }
@@ -359,11 +359,13 @@ impl News {
     }
 }
 
-/// Whether these are the same connections, or addresses, at nearly the same rates.
+/// Whether these are the same connections, or addresses, at nearly the same rates. What is little beside the most that one has
+/// may change by more: connections that carry next to nothing are allowed another rate each time.
 fn is_like<K: Eq>(old: &BTreeMap<K, u64>, new: &BTreeMap<K, u64>, part: f64) -> bool {
+    let little = old.values().max().map_or(0, |most| most / 2);
     old.len() == new.len()
         && old.iter().zip(new).all(|((key, rate), (other, now))| {
-            key == other && rate.abs_diff(*now) as f64 <= part * *rate as f64
+            key == other && rate.abs_diff(*now) as f64 <= part * *rate.max(&little) as f64
         })
 }
 

@@ -111,3 +111,24 @@ fn what_cannot_be_dealt_out_is_refused() {
     let many = bench(covey(), &["-n", "25"]);
     assert!(!many.ok && many.stderr.contains("16 at most"), "{many}");
 }
+
+/// A disk that was full stayed full: nobody took away what the run had written.
+#[test]
+fn a_run_that_breaks_off_leaves_no_files() {
+    let Some(mpi) = library_of_mpi() else { return };
+    let dir = TempDir::new().unwrap();
+    let name = dir.path().to_str().unwrap();
+    std::fs::write(dir.path().join("btio.simple.out"), "kept").unwrap();
+    for io in ["fortran", "epio"] {
+        let mut limited = Command::new("sh");
+        // Two thirds of what it writes, in units of 512 bytes. The system ends a process that writes more.
+        limited.args(["-c", "ulimit -f 30000; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_covey")]);
+        limited.args(["--json", "bench", "btio", "--class", "W", "-n", "1", "--mpi", mpi]);
+        limited.args(["--io", io, "--dir", name]);
+        let done = command::run_within(limited, LIMIT);
+        let told: Value = serde_json::from_str(&done.stdout).unwrap();
+        assert_eq!((done.ok, told["missing"].as_array().unwrap().len()), (false, 1), "{done}");
+        let left = std::fs::read_dir(dir.path()).unwrap().map(|one| one.unwrap().file_name());
+        assert_eq!(left.collect::<Vec<_>>(), ["btio.simple.out"], "{io}");
+    }
+}

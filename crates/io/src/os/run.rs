@@ -69,6 +69,12 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin {
         let _ = bytes;
     }
 
+    /// How many bytes are worth waking for where a message is short of `wanted`.
+    fn worth_waking_for(&self, wanted: usize) -> usize {
+        let _ = wanted;
+        1
+    }
+
     /// Takes the next `range.length` bytes off the stream and puts them into the file, if all of them are
     /// there. Most streams cannot.
     fn receive(&mut self, range: &FileRange) -> io::Result<Received> {
@@ -284,11 +290,6 @@ impl<M: Machine, S: Stream, O: Observer<S>> Link<M, S, O> {
             self.machine.handle_input(task::now(), &mut self.input)?;
             return Ok(Turn::Moved);
         }
-        let low_water = self.machine.low_water();
-        if low_water != self.low_water {
-            self.stream.set_low_water(low_water);
-            self.low_water = low_water;
-        }
         if self.landing.is_none() {
             self.landing = self.machine.landing(&mut self.input);
         }
@@ -297,7 +298,9 @@ impl<M: Machine, S: Stream, O: Observer<S>> Link<M, S, O> {
         }
         let Some(limit) = self.limit()? else { return Ok(Turn::Moved) };
         let received = self.stream.poll_receive(context, &mut self.input, limit);
-        let Poll::Ready(received) = received else { return Ok(Turn::Still) };
+        let Poll::Ready(received) = received else {
+            return Ok(self.wait_for(self.machine.bytes_wanted(&self.input)));
+        };
         match received.map_err(|error| self.broken("read", error))? {
             Arrived::Bytes(0) => return Ok(Turn::Closed),
             Arrived::Bytes(count) => {
@@ -313,13 +316,25 @@ impl<M: Machine, S: Stream, O: Observer<S>> Link<M, S, O> {
         Ok(Turn::Moved)
     }
 
+    /// Nothing has come, and a message is short of `wanted` bytes. The stream wakes at once where what it is told to wait for is
+    /// there already.
+    fn wait_for(&mut self, wanted: usize) -> Turn {
+        let low_water = self.machine.low_water().max(self.stream.worth_waking_for(wanted));
+        if low_water != self.low_water {
+            self.stream.set_low_water(low_water);
+            self.low_water = low_water;
+        }
+        Turn::Still
+    }
+
     /// Receives what has a place of its own.
     fn land(&mut self, context: &mut Context<'_>, mut landing: Landing) -> Result<Turn, Blame> {
         let received = match self.stream.poll_land(context, &mut landing) {
             Poll::Ready(received) => received.map_err(|error| self.broken("read", error))?,
             Poll::Pending => {
+                let wanted = landing.wanted();
                 self.landing = Some(landing);
-                return Ok(Turn::Still);
+                return Ok(self.wait_for(wanted));
             }
         };
         if received == 0 {

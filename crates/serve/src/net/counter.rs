@@ -1,6 +1,6 @@
 //! What was carried since the last count: by each interface, and of that by each connection of bulk and of other programs.
 
-use super::known::{Kind, Known};
+use super::known::{Kind, Known, Moved};
 use covey_io::os::card;
 use covey_io::os::interface::{self, Counters};
 use covey_io::os::net::flows::{self, Flow};
@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 pub struct Counter {
     known: Known,
     last: Option<Last>,
+    /// Frames that no connection explains which is asked for each time, since all were.
+    short_frames: i64,
     /// As they were at a time: an address may move to another interface, and a link come up at another rate.
     cards: (Instant, BTreeMap<IpAddr, Option<Card>>),
 }
@@ -80,7 +82,12 @@ pub struct SeenFlow {
 impl Counter {
     /// The error is that of a kernel that lists no connections.
     pub fn open() -> io::Result<Counter> {
-        Ok(Counter { known: Known::open()?, last: None, cards: (Instant::now(), BTreeMap::new()) })
+        Ok(Counter {
+            known: Known::open()?,
+            last: None,
+            short_frames: 0,
+            cards: (Instant::now(), BTreeMap::new()),
+        })
     }
 
     /// The next count begins anew; so do the addresses of interfaces.
@@ -99,7 +106,14 @@ impl Counter {
     pub fn count(&mut self, ports: &BTreeSet<u16>, ours: &[Ends]) -> io::Result<Option<Counted>> {
         let changed = self.known.renew(ports, ours)?;
         let before = interface::counters()?;
-        let looked = self.known.look()?;
+        let (last, short) = (self.last.as_ref(), &mut self.short_frames);
+        let looked = self.known.look(|moved| {
+            *short += last.map_or(0, |last| unexplained(&last.interfaces, &before, moved));
+            let is_short = *short > SHORT_FRAMES;
+            // What another look does not find is no connection's.
+            *short = if is_short { 0 } else { (*short).max(-SHORT_FRAMES) };
+            is_short
+        })?;
         // A process that is held up here counts the frames of that time as between the readings.
         let (after, at) = (interface::counters()?, Instant::now());
         let now = Last { at, interfaces: middle(&before, &after) };
@@ -200,6 +214,20 @@ fn add(sum: &mut Carried, one: Carried) {
     sum.bytes += one.bytes;
 }
 
+/// How many frames more interfaces beside loopback have carried since the last reading than these connections.
+fn unexplained(
+    last: &BTreeMap<String, Counters>,
+    now: &BTreeMap<String, Counters>,
+    moved: &[Moved],
+) -> i64 {
+    let frames = |counters: &Counters| counters.received.packets + counters.sent.packets;
+    let of = |(name, now): (&String, &Counters)| {
+        last.get(name).map_or(0, |last| frames(now).saturating_sub(frames(last)))
+    };
+    let carried: u64 = now.iter().filter(|(name, _)| *name != "lo").map(of).sum();
+    carried.cast_signed() - moved.iter().map(Moved::segments).sum::<u64>().cast_signed()
+}
+
 /// What a connection has received and sent between two readings.
 fn moved(before: Flow, now: Flow) -> (Carried, Carried) {
     let header = if now.local.is_ipv4() { HEADER_BYTES } else { HEADER_BYTES_V6 };
@@ -211,6 +239,8 @@ fn moved(before: Flow, now: Flow) -> (Carried, Carried) {
     (carried(before.received, now.received), carried(before.sent, now.sent))
 }
 
+/// Frames by which readings that were not made at one instant differ, and a link's own.
+const SHORT_FRAMES: i64 = 3;
 /// How long what is known of interfaces holds.
 const CARDS_FOR: Duration = Duration::from_secs(2);
 /// Ethernet, IP, and TCP with timestamps.

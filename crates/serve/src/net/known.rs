@@ -2,7 +2,8 @@
 //!
 //! All connections of the machine are listed where something goes through an interface that those known do not explain; a
 //! list takes the kernel milliseconds, so that is done no more often than it can afford. In between, the known ones are asked
-//! for by name, and this process's own are known as soon as they are enrolled.
+//! for by name, and this process's own are known as soon as they are enrolled. Most connections of a node are idle most of the
+//! time: those are asked for in turn, or where an interface carries more than the others explain.
 
 use covey_io::os::net::flows::{Flow, Flows};
 use covey_io::os::net::pacing::Ends;
@@ -28,6 +29,8 @@ pub struct Known {
     listed: BTreeMap<Ends, Flow>,
     lists: Lists,
     id_next: u64,
+    /// Looks so far.
+    looks: u64,
 }
 
 /// One of them.
@@ -37,6 +40,10 @@ struct Entry {
     flow: Flow,
     /// Its counts are those of a reading, so that the next one tells what has moved.
     is_read: bool,
+    /// How many readings ago something has moved.
+    still: u32,
+    /// The look at which it was read last.
+    read_at: u64,
 }
 
 /// When connections were listed.
@@ -74,7 +81,7 @@ impl Known {
     pub fn open() -> io::Result<Known> {
         let lists = Lists { last: None, took: Duration::ZERO, is_wanted: false, complete: None };
         let (all, listed) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Known { flows: Flows::open()?, all, listed, lists, id_next: 0 })
+        Ok(Known { flows: Flows::open()?, all, listed, lists, id_next: 0, looks: 0 })
     }
 
     /// Begins anew.
@@ -112,25 +119,55 @@ impl Known {
         Ok(new)
     }
 
-    /// What all of them have carried by now.
-    pub fn look(&mut self) -> io::Result<Looked> {
-        let asked: Vec<Flow> = self.all.values().map(|entry| entry.flow).collect();
-        let is_many = asked.len() > LOOKS_MAX;
-        let found = if is_many { self.flows.list()? } else { self.flows.look(&asked)? };
-        let mut found: BTreeMap<Ends, Flow> = by_ends(found);
+    /// What all of them have carried by now. Of those that are idle only some are asked for, unless what the others have carried
+    /// is not all, as `is_short` says.
+    pub fn look(&mut self, is_short: impl FnOnce(&[Moved]) -> bool) -> io::Result<Looked> {
+        self.looks += 1;
         let mut looked = Looked::default();
-        self.all.retain(|ends, entry| {
-            let now = found.remove(ends).filter(|now| now.is(&entry.flow));
-            let Some(now) = now else {
-                looked.ended.extend((entry.kind == Kind::Bulk).then_some(ends.0.ip()));
-                return false;
-            };
-            let before = if entry.is_read { entry.flow } else { now };
-            looked.moved.push(Moved { id: entry.id, kind: entry.kind, before, now });
-            (entry.flow, entry.is_read) = (now, true);
-            true
-        });
+        if self.all.len() > LOOKS_MAX {
+            let found = self.flows.list()?;
+            self.take(by_ends(found), |_| true, &mut looked);
+            return Ok(looked);
+        }
+        let turn = self.looks;
+        let is_due = |entry: &Entry| entry.still < STILL || entry.id % TURNS == turn % TURNS;
+        self.look_at(is_due, &mut looked)?;
+        let is_rest = |entry: &Entry| entry.read_at != turn;
+        if self.all.values().any(is_rest) && is_short(&looked.moved) {
+            self.look_at(is_rest, &mut looked)?;
+        } else {
+            looked.moved.extend(self.all.values().filter(|entry| is_rest(entry)).map(Entry::rests));
+        }
         Ok(looked)
+    }
+
+    fn look_at(&mut self, whose: impl Fn(&Entry) -> bool, looked: &mut Looked) -> io::Result<()> {
+        let asked = self.all.values().filter(|entry| whose(entry)).map(|entry| entry.flow);
+        let found = self.flows.look(&asked.collect::<Vec<_>>())?;
+        self.take(by_ends(found), whose, looked);
+        Ok(())
+    }
+
+    /// Takes in what those that were asked for have carried. The rest of them have ended.
+    fn take(
+        &mut self,
+        mut found: BTreeMap<Ends, Flow>,
+        whose: impl Fn(&Entry) -> bool,
+        looked: &mut Looked,
+    ) {
+        let turn = self.looks;
+        self.all.retain(|ends, entry| {
+            if !whose(entry) {
+                return true;
+            }
+            entry.read_at = turn;
+            let now = found.remove(ends).filter(|now| now.is(&entry.flow));
+            match now {
+                Some(now) => looked.moved.push(entry.read(now)),
+                None => looked.ended.extend((entry.kind == Kind::Bulk).then_some(ends.0.ip())),
+            }
+            now.is_some()
+        });
     }
 
     fn list(&mut self, ports: &BTreeSet<u16>) -> io::Result<Vec<IpAddr>> {
@@ -190,8 +227,33 @@ impl Known {
 
     fn admit(&mut self, kind: Kind, flow: Flow) {
         self.id_next += 1;
-        let entry = Entry { id: self.id_next, kind, flow, is_read: false };
+        let entry = Entry { id: self.id_next, kind, flow, is_read: false, still: 0, read_at: 0 };
         self.all.insert((flow.local, flow.peer), entry);
+    }
+}
+
+impl Entry {
+    /// Takes in a reading.
+    fn read(&mut self, now: Flow) -> Moved {
+        let before = if self.is_read { self.flow } else { now };
+        let has_moved = (before.received, before.sent) != (now.received, now.sent);
+        self.still = if has_moved || !self.is_read { 0 } else { self.still.saturating_add(1) };
+        (self.flow, self.is_read) = (now, true);
+        Moved { id: self.id, kind: self.kind, before, now }
+    }
+
+    /// One that was not asked for.
+    fn rests(&self) -> Moved {
+        Moved { id: self.id, kind: self.kind, before: self.flow, now: self.flow }
+    }
+}
+
+impl Moved {
+    /// How many segments it has carried since the reading before.
+    pub fn segments(&self) -> u64 {
+        let moved = |now: u32, before: u32| u64::from(now.wrapping_sub(before));
+        moved(self.now.received.segments, self.before.received.segments)
+            + moved(self.now.sent.segments, self.before.sent.segments)
     }
 }
 
@@ -223,6 +285,10 @@ const PAUSE_MIN: Duration = Duration::from_millis(40);
 const PAUSE_PARTS: u32 = 33;
 /// The longest.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// A connection that has carried nothing for so many readings is idle.
+const STILL: u32 = 20;
+/// An idle one is asked for at one of so many looks.
+const TURNS: u64 = 16;
 /// With more connections than this a list costs less than looking at each.
 const LOOKS_MAX: usize = 500;
 /// So many connections of other programs are counted; the rest of their frames belong to no connection.
@@ -231,6 +297,8 @@ const OTHERS_MAX: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
 
     fn flow(port: u16, peer: u16, segments: u32) -> Flow {
         let ends = |machine, port| ([10, 0, 0, machine], port).into();
@@ -274,6 +342,44 @@ mod tests {
         assert!(known.is_complete());
         known.forget();
         assert!(!known.is_complete() && known.all.is_empty());
+    }
+
+    /// A node has dozens of connections that carry nothing, and looks at them a hundred times a second.
+    #[test]
+    fn idle_connections_are_asked_for_in_turn_or_where_something_is_missing() {
+        let Some(mut known) = known() else { return covey_harness::skip("no sock_diag") };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = listener.local_addr().unwrap();
+        let pairs: Vec<_> = (0..TURNS)
+            .map(|_| (TcpStream::connect(to).unwrap(), listener.accept().unwrap().0))
+            .collect();
+        for (client, _) in &pairs {
+            known.admit(Kind::Bulk, Flow::any(client.local_addr().unwrap(), to));
+        }
+        let read =
+            |known: &Known| known.all.values().filter(|one| one.read_at == known.looks).count();
+        let moved = |looked: &Looked| looked.moved.iter().map(Moved::segments).sum::<u64>();
+        for _ in 0..=STILL {
+            assert_eq!(known.look(|_| false).unwrap().moved.len(), pairs.len());
+            assert_eq!(read(&known), pairs.len());
+        }
+        for _ in 0..TURNS {
+            assert_eq!(known.look(|_| false).unwrap().moved.len(), pairs.len());
+            assert_eq!(read(&known), 1);
+        }
+        (&pairs[3].0).write_all(&[7; 1000]).unwrap();
+        (&pairs[3].1).read_exact(&mut [0; 1000]).unwrap();
+        let looked = known.look(|moved| moved.len() == 1).unwrap();
+        assert_eq!((read(&known), looked.moved.len()), (pairs.len(), pairs.len()));
+        assert!(moved(&looked) >= 1);
+        // It is not idle any more; neither is it counted twice.
+        (&pairs[3].0).write_all(&[7; 1000]).unwrap();
+        (&pairs[3].1).read_exact(&mut [0; 1000]).unwrap();
+        assert!(moved(&known.look(|_| false).unwrap()) >= 1);
+        assert!((1..=2).contains(&read(&known)));
+        drop(pairs);
+        let ended = (0..TURNS).map(|_| known.look(|_| false).unwrap().ended.len());
+        assert_eq!(ended.sum::<usize>(), TURNS as usize);
     }
 
     #[test]

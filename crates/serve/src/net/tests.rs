@@ -64,6 +64,14 @@ fn a_small_change_of_a_rate_is_no_news() {
     begin(100);
     begin(120);
     assert_eq!(news.number.get(), first + 4);
+    // Of a connection that may send next to nothing beside another one's rate.
+    let two = |little| [(ends(2, 1), 9000), (ends(2, 2), little)];
+    let tell = |little| tell(two(little).map(|(ends, rate)| ((ends, false), rate)).into());
+    tell(100);
+    tell(180);
+    assert_eq!(news.number.get(), first + 5);
+    tell(200);
+    assert_eq!(news.number.get(), first + 6);
 }
 
 #[test]
@@ -239,11 +247,13 @@ fn rates_end_when_the_kernel_does_not_count_any_more() {
     });
 }
 
-/// A program that only computes and sends messages does not pay for questions to other nodes.
+/// A program that only computes and sends messages pays neither for questions to other nodes nor for a hundred counts a second.
 #[test]
-fn a_port_with_messages_alone_is_counted_and_not_probed() {
+fn a_port_with_messages_alone_is_counted_seldom_and_not_probed() {
     with_net(FILE, async |net| {
-        let found = || net.wires.borrow().get("eth0").map(|wire| (wire.is_busy(), wire.has_bulk()));
+        let is_guarded = |wire: &Wire| wire.port(Way::In).is_some_and(|port| port.is_guarded());
+        let found =
+            || net.wires.borrow().get("eth0").map(|wire| (is_guarded(wire), wire.has_bulk()));
         for _ in 0..20 {
             net.judge(&counted(0.0, 20.0));
         }

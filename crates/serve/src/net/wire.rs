@@ -84,13 +84,8 @@ impl Wire {
         self.ports.as_ref().map(|ports| &ports[way as usize])
     }
 
-    /// Whether there is anything to decide soon.
-    pub fn is_busy(&self) -> bool {
-        let is_guarded = |ports: &[Port; 2]| ports.iter().any(Port::is_guarded);
-        self.has_bulk() || self.ports.as_ref().is_some_and(is_guarded)
-    }
-
-    /// Whether bulk goes through it: without any there is no queue of it to look for.
+    /// Whether bulk goes through it: without any there is no queue of it to look for, and nothing to decide soon. What begins
+    /// has the little that a quiet connection may take until then.
     pub fn has_bulk(&self) -> bool {
         let has = |port: &Port| port.bulk_used() > BUSY * port.bulk();
         self.ports.as_ref().is_some_and(|ports| ports.iter().any(has))

@@ -387,6 +387,18 @@ mod tests {
         assert!(got == [b"before", &content[..], b"after", &content].concat());
     }
 
+    #[test]
+    fn only_a_shared_wire_waits_for_more_than_a_frame_and_only_of_large_payloads() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _guard = runtime.enter();
+        let (client, server) = pair();
+        server.set_nonblocking(true).unwrap();
+        let wakes = |stream: Stream| [1 << 20, 1448].map(|bytes| stream.worth_waking_for(bytes));
+        assert_eq!(wakes(paced(client, 1_000_000)), [16 << 10, 1]);
+        let plain = tokio::net::TcpStream::from_std(server).unwrap();
+        assert_eq!(wakes(Stream::Tcp(plain)), [1, 1]);
+    }
+
     /// A peer that resets a connection and dials again from the same port was never paced any more.
     #[test]
     fn a_connection_between_the_same_ends_stays_enrolled_when_the_old_one_is_dropped() {

@@ -351,3 +351,84 @@ fn what_a_machine_leaves_comes_in_the_next_turn() {
         tokio::join!(serving, asking).0.unwrap();
     });
 }
+
+/// Notes what it is told to wait for.
+struct Noting {
+    stream: UnixStream,
+    told: Rc<RefCell<Vec<usize>>>,
+}
+
+impl Stream for Noting {
+    fn set_low_water(&mut self, bytes: usize) {
+        self.told.borrow_mut().push(bytes);
+    }
+
+    fn worth_waking_for(&self, wanted: usize) -> usize {
+        (wanted / 4).max(1)
+    }
+}
+
+impl AsyncRead for Noting {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Noting {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+/// A wire that is shared brings a payload in single frames: nobody wants to be woken for each.
+#[test]
+fn a_stream_is_told_how_much_of_a_large_message_to_wait_for() {
+    assert_eq!(told(Echo::default()), [1000, 250, 1]);
+    assert_eq!(
+        told(Lander { buffer: Some(BytesMut::zeroed(4000)), ..Lander::default() }),
+        [1000, 250]
+    );
+}
+
+/// What the stream is told while a message of 4,000 bytes comes in two parts.
+fn told(machine: impl Machine) -> Vec<usize> {
+    let told = Rc::<RefCell<Vec<usize>>>::default();
+    let told_by_now = told.clone();
+    let until = async |bytes| {
+        while told_by_now.borrow().last() != Some(&bytes) {
+            tokio::task::yield_now().await;
+        }
+    };
+    block_on(async {
+        let (mut client, stream) = UnixStream::pair().unwrap();
+        let end = run(machine, Noting { stream, told: told.clone() });
+        let send = async {
+            client.write_u32_le(4000).await.unwrap();
+            until(1000).await;
+            client.write_all(&[7; 3000]).await.unwrap();
+            until(250).await;
+            client.write_all(&[7; 1000]).await.unwrap();
+            yield_often().await;
+            drop(client);
+        };
+        let both = async { tokio::join!(end, send) };
+        tokio::time::timeout(Duration::from_secs(20), both).await.expect("it is told").1
+    });
+    told.take()
+}
