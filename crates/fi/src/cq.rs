@@ -19,6 +19,30 @@ pub struct Entry {
     pub failed: Option<(c_int, usize)>,
 }
 
+impl Entry {
+    /// Gives a program the first words of it.
+    ///
+    /// # Safety
+    ///
+    /// Room for them; an entry has as many.
+    #[inline(always)]
+    unsafe fn put<const WORDS: usize>(&self, place: *mut u8) {
+        const { assert!(WORDS * size_of::<u64>() <= size_of::<CqEntry>()) };
+        let (place, from) = (place.cast::<u64>(), (&raw const self.entry).cast::<u64>());
+        for at in 0..WORDS {
+            // Word by word, as they were written just now: the processor waits where it is to read several of them at once.
+            // SAFETY: the caller's promise.
+            unsafe { place.add(at).write_unaligned(from.add(at).read_volatile()) };
+        }
+    }
+}
+
+/// Bytes of an entry of each format: the longer ones begin like the shorter ones.
+const CONTEXT_BYTES: usize = std::mem::offset_of!(CqEntry, flags);
+const MSG_BYTES: usize = std::mem::offset_of!(CqEntry, buf);
+const DATA_BYTES: usize = std::mem::offset_of!(CqEntry, tag);
+const TAGGED_BYTES: usize = size_of::<CqEntry>();
+
 /// What has ended and was not read.
 pub struct Cq {
     entries: VecDeque<Entry>,
@@ -76,10 +100,10 @@ pub unsafe fn open(
 ) -> Result<c_int> {
     let format = attr.map_or(abi::CQ_UNSPEC, |attr| attr.format);
     let entry_bytes = match format {
-        abi::CQ_UNSPEC | abi::CQ_CONTEXT => std::mem::offset_of!(CqEntry, flags),
-        abi::CQ_MSG => std::mem::offset_of!(CqEntry, buf),
-        abi::CQ_DATA => std::mem::offset_of!(CqEntry, tag),
-        abi::CQ_TAGGED => size_of::<CqEntry>(),
+        abi::CQ_UNSPEC | abi::CQ_CONTEXT => CONTEXT_BYTES,
+        abi::CQ_MSG => MSG_BYTES,
+        abi::CQ_DATA => DATA_BYTES,
+        abi::CQ_TAGGED => TAGGED_BYTES,
         _ => return Err(Errno(libc::ENOSYS)),
     };
     let wait_obj = wait::offered(attr.map_or(abi::WAIT_NONE, |attr| attr.wait_obj))?;
@@ -159,14 +183,14 @@ impl CqObject {
                 if entry.failed.is_some() {
                     break;
                 }
-                // SAFETY: there is room for so many entries and sources; an entry has at least so many bytes.
+                // SAFETY: there is room for so many entries and sources.
                 unsafe {
-                    let place = into.cast::<u8>().add(done * entry_bytes).cast::<u64>();
-                    let from = (&raw const entry.entry).cast::<u64>();
-                    // Word by word, as they were written just now: the processor waits where it is to read several of
-                    // them at once.
-                    for at in 0..entry_bytes / size_of::<u64>() {
-                        place.add(at).write_unaligned(from.add(at).read_volatile());
+                    let place = into.cast::<u8>().add(done * entry_bytes);
+                    match entry_bytes {
+                        TAGGED_BYTES => entry.put::<{ TAGGED_BYTES / 8 }>(place),
+                        DATA_BYTES => entry.put::<{ DATA_BYTES / 8 }>(place),
+                        MSG_BYTES => entry.put::<{ MSG_BYTES / 8 }>(place),
+                        _ => entry.put::<{ CONTEXT_BYTES / 8 }>(place),
                     }
                     if !sources.is_null() {
                         put(sources.add(done), entry.source);

@@ -131,7 +131,7 @@ pub struct Queues<'a> {
 
 impl State {
     /// An endpoint, and what it works with.
-    #[inline]
+    #[inline(always)]
     fn endpoint(&mut self, number: usize) -> Result<(&mut Endpoint, &Slab<Av>, Queues<'_>)> {
         let State { endpoints, avs, cqs, cntrs, regions } = self;
         let endpoint = endpoints.find(number).ok_or(Errno(libc::EINVAL))?;
@@ -322,7 +322,7 @@ impl Endpoint {
 }
 
 impl EpObject {
-    #[inline]
+    #[inline(always)]
     fn with<R>(
         &self,
         work: impl FnOnce(&mut Endpoint, &Slab<Av>, Queues<'_>) -> Result<R>,

@@ -24,7 +24,7 @@ impl<T> Gate<T> {
     }
 
     /// Does the work when it is this thread's turn. The work must not come here again.
-    #[inline]
+    #[inline(always)]
     pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
         let _turn = self.locks.then(|| self.mutex.lock().unwrap_or_else(PoisonError::into_inner));
         // SAFETY: it is this thread's turn, and its work does not come here again.

@@ -19,7 +19,7 @@ impl<T> Slab<T> {
         self.free.last().copied().unwrap_or(self.all.len())
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn add(&mut self, what: T) -> usize {
         match self.free.pop() {
             Some(at) => {
@@ -33,7 +33,7 @@ impl<T> Slab<T> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn remove(&mut self, at: usize) -> Option<T> {
         let removed = self.all.get_mut(at)?.take();
         if removed.is_some() {

@@ -4,7 +4,7 @@ mod arrivals;
 mod many;
 
 use crate::Fault;
-use crate::api::{Completion, Config, Local, Stats};
+use crate::api::{Completion, Config, Form, Local, Stats};
 use crate::direct::is_done;
 use crate::envelope::{Envelope, QUEUES, Traits};
 use crate::forms::Forms;
@@ -68,28 +68,30 @@ impl<M: Memory> Core<M> {
     }
 
     /// Packed bytes of a local memory, which has all that its layout touches.
-    #[inline]
+    #[inline(always)]
     pub fn size(&self, local: &Local) -> Result<u64, Fault> {
         self.memory.read(local.span, |_| ())?;
-        match local.form {
-            None => Ok(local.span.bytes),
-            Some(form) => {
-                let plan = &self.forms.find(form)?.plan;
-                let (begin, end) = plan.hull();
-                let from = local.origin.checked_add_signed(begin.min(0));
-                let to = local.origin.checked_add_signed(end.max(0));
-                let fits = from.is_some() && to.is_some_and(|to| to <= local.span.bytes);
-                if fits { Ok(plan.size()) } else { Err(Fault::OutOfRange) }
-            }
-        }
+        local.form.map_or(Ok(local.span.bytes), |form| self.size_laid(form, local))
+    }
+
+    fn may_write(&self, form: Form) -> Result<(), Fault> {
+        self.forms.find(form)?.target().ok_or(Fault::Layout).map(drop)
+    }
+
+    fn size_laid(&self, form: Form, local: &Local) -> Result<u64, Fault> {
+        let plan = &self.forms.find(form)?.plan;
+        let (begin, end) = plan.hull();
+        let from = local.origin.checked_add_signed(begin.min(0));
+        let to = local.origin.checked_add_signed(end.max(0));
+        let fits = from.is_some() && to.is_some_and(|to| to <= local.span.bytes);
+        if fits { Ok(plan.size()) } else { Err(Fault::OutOfRange) }
     }
 
     /// The same, of memory that is to be written.
-    #[inline]
+    #[inline(always)]
     pub fn size_to_write(&self, local: &Local) -> Result<u64, Fault> {
         if let Some(form) = local.form {
-            let form = self.forms.find(form)?;
-            form.target().ok_or(Fault::Layout)?;
+            self.may_write(form)?;
         }
         self.size(local)
     }
@@ -110,13 +112,17 @@ impl<M: Memory> Core<M> {
     }
 
     /// Copies packed bytes from `at` on into local memory.
-    #[inline]
+    #[inline(always)]
     pub fn give(&mut self, local: &Local, at: u64, from: &[u8]) -> Result<(), Fault> {
         self.stats.bytes_copied += from.len() as u64;
         let Some(form) = local.form else {
             let part = local.span.part(at, from.len() as u64).ok_or(Fault::OutOfRange)?;
             return Ok(self.memory.write(part, |into| copy_short(into, from))?);
         };
+        self.give_laid(form, local, at, from)
+    }
+
+    fn give_laid(&mut self, form: Form, local: &Local, at: u64, from: &[u8]) -> Result<(), Fault> {
         let form = self.forms.find(form)?;
         let target = form.target().ok_or(Fault::Layout)?;
         let origin = local.origin as usize;
@@ -127,8 +133,14 @@ impl<M: Memory> Core<M> {
     }
 
     /// Ends an operation and tells it.
-    #[inline]
+    #[inline(never)]
     pub fn complete(&mut self, index: OpIndex) {
+        self.complete_here(index);
+    }
+
+    /// The same, without a call.
+    #[inline(always)]
+    fn complete_here(&mut self, index: OpIndex) {
         let Op { traits, next: parent, .. } = self.ops[index];
         let completion = self.end(index);
         self.completions.push_back(completion);
@@ -159,7 +171,7 @@ impl<M: Memory> Core<M> {
     }
 
     /// The peer has something to be sent: it is looked at in the next poll.
-    #[inline]
+    #[inline(never)]
     pub fn enqueue(&mut self, peer: Peer) {
         let state = &mut self.peers[peer.0 as usize];
         if !state.is_queued {
@@ -169,7 +181,7 @@ impl<M: Memory> Core<M> {
     }
 
     /// A message of the peer takes no room here any more.
-    #[inline]
+    #[inline(always)]
     pub fn give_back(&mut self, peer: Peer, cost: u64) {
         let state = &mut self.peers[peer.0 as usize];
         state.owed += cost;
@@ -313,6 +325,21 @@ impl<M: Memory> Core<M> {
         self.enqueue(peer);
     }
 
+    /// A packet that is not a short message.
+    fn no_message(&mut self, peer: Peer, head: Option<Head>, payload: &[u8]) {
+        match head {
+            Some(Head::Data { op, at }) => self.data(peer, op, at, payload),
+            Some(Head::Ready { op, traits, slot, tag, data, bytes, address }) => {
+                let Some(traits) = Traits::of_bits(traits) else { return self.violation(peer) };
+                let envelope = Envelope { traits, tag, data, op };
+                self.ready(peer, envelope, Waiting { slot, bytes, address }, payload);
+            }
+            Some(Head::Ack { op, fault }) => self.ack(peer, op, fault),
+            Some(head) => self.other(peer, head, payload),
+            None => self.violation(peer),
+        }
+    }
+
     #[cold]
     fn other(&mut self, peer: Peer, head: Head, payload: &[u8]) {
         match head {
@@ -351,29 +378,19 @@ impl<M: Memory> Sink for Core<M> {
         if self.peer(peer).is_err() {
             return;
         }
-        match Head::decode(head) {
-            Some(Head::Eager { tag }) => {
-                self.eager(peer, Envelope::tagged(tag), payload, None);
-            }
+        let (envelope, types, header) = match Head::decode(head) {
+            Some(Head::Eager { tag }) => (Envelope::tagged(tag), PLAIN, 0),
             // What an MPI library sends: its rank travels in the word.
             Some(Head::Message { op, traits, tag, data, types, header }) => {
                 let Some(traits) = Traits::of_bits(traits) else { return self.violation(peer) };
-                let envelope = Envelope { traits, tag, data, op };
-                if types == PLAIN {
-                    return self.eager(peer, envelope, payload, None);
-                }
-                self.message(peer, envelope, (types, header), payload);
+                (Envelope { traits, tag, data, op }, types, header)
             }
-            Some(Head::Data { op, at }) => self.data(peer, op, at, payload),
-            Some(Head::Ready { op, traits, slot, tag, data, bytes, address }) => {
-                let Some(traits) = Traits::of_bits(traits) else { return self.violation(peer) };
-                let envelope = Envelope { traits, tag, data, op };
-                self.ready(peer, envelope, Waiting { slot, bytes, address }, payload);
-            }
-            Some(Head::Ack { op, fault }) => self.ack(peer, op, fault),
-            Some(head) => self.other(peer, head, payload),
-            None => self.violation(peer),
+            head => return self.no_message(peer, head, payload),
+        };
+        if types == PLAIN {
+            return self.eager(peer, envelope, payload, None);
         }
+        self.message(peer, envelope, (types, header), payload);
     }
 
     #[inline]

@@ -60,8 +60,13 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     #[inline]
     fn know(&mut self, peer: Peer) {
         if self.core.peers.len() <= peer.0 as usize {
-            self.transport.poll(0, &mut self.core);
+            self.meet();
         }
+    }
+
+    #[cold]
+    fn meet(&mut self) {
+        self.transport.poll(0, &mut self.core);
     }
 
     /// Makes `count` copies of a layout ready for use, on either side of operations.
@@ -125,7 +130,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
 
     /// Sends a message from memory that is the caller's again when this returns: at once, or not at all. False: it has to wait
     /// for something, or is too long.
-    #[inline]
+    #[inline(always)]
     pub fn send_at_once(
         &mut self,
         to: Peer,
@@ -143,6 +148,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
 
     /// Receives a message: the first one of those that fit, by this source and tag, in the order in which they were sent.
     /// Receives are served in the order in which they were posted.
+    #[inline]
     pub fn receive(
         &mut self,
         from: Source,
@@ -293,6 +299,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     }
 
     /// Lets operations go on. Says how many things happened; 0 is a reason to wait.
+    #[inline]
     pub fn poll(&mut self) -> usize {
         let mut happened = self.transport.poll(POLL_BUDGET, &mut self.core);
         if !self.core.matched.is_empty() {
@@ -321,6 +328,15 @@ impl<T: Transport, M: Memory> Engine<T, M> {
             self.end_let_go();
         }
         self.core.completions.pop_front()
+    }
+
+    /// What [`Engine::completion_kept`] would give, which goes on to be the next one.
+    #[inline]
+    pub fn completion_ahead(&mut self) -> Option<&Completion> {
+        if !self.core.let_go.is_empty() {
+            self.end_let_go();
+        }
+        self.core.completions.front()
     }
 
     /// There was room for a completion that was kept. Once for each.

@@ -49,7 +49,7 @@ impl Posted {
     }
 
     /// Adds a receive, whose source and tag are set.
-    #[inline]
+    #[inline(always)]
     pub fn add(&mut self, ops: &mut Ops, index: OpIndex) {
         self.posted += 1;
         ops[index].order = self.posted;
@@ -63,7 +63,7 @@ impl Posted {
     }
 
     /// Takes the receive that a message is for. One that takes many stays.
-    #[inline]
+    #[inline(always)]
     pub fn take(&mut self, ops: &mut Ops, peer: Peer, tag: u64, header: &[u8]) -> Option<OpIndex> {
         if self.rules.first != OpIndex::NONE
             && let Some(found) = self.rule(ops, peer, tag, header)

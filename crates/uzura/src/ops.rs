@@ -160,7 +160,7 @@ impl Ops {
     }
 
     /// Adds an operation; `None` when there are too many.
-    #[inline]
+    #[inline(always)]
     pub fn add(&mut self, what: What, peer: Peer, context: u64, local: Local) -> Option<OpIndex> {
         let max = self.max;
         self.add_up_to(max, what, peer, context, local)
@@ -176,7 +176,7 @@ impl Ops {
         Some(index)
     }
 
-    #[inline]
+    #[inline(always)]
     fn add_up_to(
         &mut self,
         max: usize,

@@ -4,10 +4,42 @@ use crate::numbers::Wire;
 use covey_layout::ByteOrder;
 use covey_wire::transport::HEAD_BYTES_MAX;
 
-/// A head on its way.
+/// A head on its way. It is written in whole words, so that whoever copies it word by word finds each of them in the
+/// processor's queue of stores; one that was written in pieces has to reach the cache first.
+#[repr(align(8))]
 pub(crate) struct Encoded {
     bytes: [u8; HEAD_BYTES_MAX],
     len: usize,
+}
+
+/// The words of a head to which fields are added.
+struct Words {
+    words: [u64; HEAD_BYTES_MAX / 8],
+    len: usize,
+}
+
+impl Words {
+    #[inline(always)]
+    fn add<const BYTES: usize>(&mut self, field: [u8; BYTES]) {
+        const { assert!(BYTES <= 8) };
+        let mut wide = [0; 8];
+        wide[..BYTES].copy_from_slice(&field);
+        let (word, at, shift) = (u64::from_le_bytes(wide), self.len / 8, self.len % 8 * 8);
+        self.words[at] |= word << shift;
+        if shift + BYTES * 8 > 64 {
+            self.words[at + 1] |= word >> (64 - shift);
+        }
+        self.len += BYTES;
+    }
+
+    #[inline(always)]
+    fn encoded(&self) -> Encoded {
+        let mut bytes = [0; HEAD_BYTES_MAX];
+        for (place, word) in bytes.as_chunks_mut().0.iter_mut().zip(self.words) {
+            *place = word.to_le_bytes();
+        }
+        Encoded { bytes, len: self.len }
+    }
 }
 
 impl std::ops::Deref for Encoded {
@@ -31,33 +63,31 @@ macro_rules! heads {
             /// The bytes of it. Where the kind is known so is the length.
             #[inline(always)]
             pub fn encode(&self) -> Encoded {
-                let mut bytes = [0; HEAD_BYTES_MAX];
-                let mut at = 1;
+                let mut words = Words { words: [0; HEAD_BYTES_MAX / 8], len: 0 };
                 match *self {
                     $(Head::$name { $($field),* } => {
-                        bytes[0] = $number;
-                        $(
-                            const { assert!(size_of::<$type>() <= 8) };
-                            bytes[at..at + size_of::<$type>()].copy_from_slice(&$field.to_le_bytes());
-                            at += size_of::<$type>();
-                        )*
+                        words.add([$number]);
+                        $(words.add($field.to_le_bytes());)*
                     })*
                 }
-                Encoded { bytes, len: at }
+                words.encoded()
             }
 
             /// What the bytes are; `None` when they are no head.
-            #[inline]
+            #[inline(always)]
             pub fn decode(bytes: &[u8]) -> Option<Head> {
-                let (kind, rest) = bytes.split_first()?;
-                match *kind {
+                match *bytes.first()? {
                     $($number => {
-                        let rest: &[u8] = rest;
+                        const BYTES: usize = 1 $(+ size_of::<$type>())*;
+                        // One look at the length is enough for all fields.
+                        let rest: &[u8] = <&[u8; BYTES]>::try_from(bytes).ok()?;
+                        let (_, rest) = rest.split_first()?;
                         $(
                             let (field, rest) = rest.split_first_chunk()?;
                             let $field = <$type>::from_le_bytes(*field);
                         )*
-                        rest.is_empty().then_some(Head::$name { $($field),* })
+                        debug_assert!(rest.is_empty());
+                        Some(Head::$name { $($field),* })
                     })*
                     _ => None,
                 }

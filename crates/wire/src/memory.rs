@@ -94,6 +94,7 @@ pub trait Memory {
 /// a call.
 #[inline(always)]
 pub fn copy_short(into: &mut [u8], from: &[u8]) {
+    assert_eq!(into.len(), from.len(), "as many bytes as there is room for");
     match from.len() {
         4..8 => copy_ends::<4>(into, from),
         8..17 => copy_ends::<8>(into, from),
@@ -105,7 +106,6 @@ pub fn copy_short(into: &mut [u8], from: &[u8]) {
 
 #[inline(always)]
 fn copy_ends<const BYTES: usize>(into: &mut [u8], from: &[u8]) {
-    assert_eq!(into.len(), from.len(), "as many bytes as there is room for");
     if let (Some(first), Some(last)) = (from.first_chunk::<BYTES>(), from.last_chunk::<BYTES>()) {
         let (first, last) = (*first, *last);
         if let Some(place) = into.first_chunk_mut() {

@@ -9,11 +9,12 @@ use crate::cq::Entry;
 use crate::info::{EP, TX};
 use crate::slab::Slab;
 use covey_uzura::{Done, Fault, Local, Match, Message, Source, Started};
-use covey_wire::Span;
+use covey_wire::{Peer, Span};
 use libc::iovec;
 use std::ffi::c_void;
 
 /// A message to be sent.
+#[derive(Clone, Copy)]
 pub struct Outgoing<'a> {
     pub pieces: Pieces<'a>,
     pub to: FiAddr,
@@ -28,6 +29,7 @@ pub struct Outgoing<'a> {
 }
 
 /// A message to be received.
+#[derive(Clone, Copy)]
 pub struct Incoming<'a> {
     pub pieces: Pieces<'a>,
     pub from: FiAddr,
@@ -127,12 +129,12 @@ pub fn errno(fault: Fault) -> Errno {
 }
 
 impl Endpoint {
-    #[inline]
+    #[inline(always)]
     pub(super) fn send(
         &mut self,
         avs: &Slab<Av>,
         queues: &mut Queues<'_>,
-        message: &Outgoing<'_>,
+        message: Outgoing<'_>,
     ) -> Result<()> {
         if let Some(Some(peer)) = self.peers.get(message.to as usize) {
             self.engine.transport().prepare(*peer);
@@ -157,9 +159,26 @@ impl Endpoint {
                 .map_err(errno)?
         {
             // The usual end of it: nothing of the program's has to be kept.
-            self.injected(queues, message, flags);
+            self.count(queues, message.kind, true);
+            if self.reports(message.flags, flags) {
+                self.injected(queues, message);
+            }
             return Ok(());
         }
+        self.send_kept(avs, queues, message, (flags, is_injected), (peer, envelope))
+    }
+
+    /// Sends a message of which something has to be kept, or may have to be.
+    #[inline(never)]
+    fn send_kept(
+        &mut self,
+        avs: &Slab<Av>,
+        queues: &mut Queues<'_>,
+        message: Outgoing<'_>,
+        (flags, is_injected): (u64, bool),
+        (peer, envelope): (Peer, Message<'_>),
+    ) -> Result<()> {
+        let bytes = message.pieces.bytes();
         let (memory, local) = match message.pieces {
             Pieces::One(base, bytes) if !is_injected || bytes == 0 => {
                 (Room::Theirs, span(base, bytes))
@@ -175,22 +194,16 @@ impl Endpoint {
             room: bytes,
         };
         let token = self.ops.next() as u64;
-        match self.engine.send_message(peer, &envelope, Local::bytes(local), token) {
-            Ok(Started::Done(done)) => self.finish(avs, queues, op, &Ended::of(&done)),
-            Ok(Started::Pending(id)) => {
-                self.ops.add(Op { id: Some(id), ..op });
-            }
-            Err(fault) => return Err(self.refused(avs, queues, fault)),
-        }
-        Ok(())
+        let begun = self.engine.send_message(peer, &envelope, Local::bytes(local), token);
+        self.message_begun(avs, queues, op, begun)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn receive(
         &mut self,
         avs: &Slab<Av>,
         queues: &mut Queues<'_>,
-        message: &Incoming<'_>,
+        message: Incoming<'_>,
     ) -> Result<()> {
         let flags = match message.flags {
             Flags::OfCall(flags) => flags,
@@ -200,14 +213,67 @@ impl Endpoint {
             return Err(Errno(abi::EBADFLAGS));
         }
         self.check_room(self.rx.cq, avs, queues)?;
+        if flags & (abi::PEEK | abi::CLAIM | abi::DISCARD | abi::MULTI_RECV) == 0
+            && let Pieces::One(base, bytes) = message.pieces
+        {
+            return self.receive_plain(avs, queues, message, flags, span(base, bytes));
+        }
+        self.receive_other(avs, queues, message, flags)
+    }
+
+    /// Whose messages a receive takes.
+    #[inline]
+    fn source(&mut self, avs: &Slab<Av>, from: FiAddr) -> Result<Source> {
+        match from {
+            abi::ADDR_UNSPEC => Ok(Source::Any),
+            _ if self.caps & abi::DIRECTED_RECV == 0 => Ok(Source::Any),
+            from => self.peer(avs, from).map(Source::From),
+        }
+    }
+
+    /// Receives one message into memory in one piece.
+    #[inline(always)]
+    fn receive_plain(
+        &mut self,
+        avs: &Slab<Av>,
+        queues: &mut Queues<'_>,
+        message: Incoming<'_>,
+        flags: u64,
+        into: Span,
+    ) -> Result<()> {
+        let from = self.source(avs, message.from)?;
+        let token = self.ops.next() as u64;
+        let begun = self.engine.receive(from, message.which, Local::bytes(into), token);
+        let op = Op {
+            context: message.context,
+            kind: message.kind,
+            reports: self.reports_received(flags),
+            id: None,
+            memory: Room::Theirs,
+            room: into.bytes as usize,
+        };
+        match begun {
+            Ok(Started::Pending(id)) => {
+                self.ops.add(Op { id: Some(id), ..op });
+                Ok(())
+            }
+            begun => self.message_begun(avs, queues, op, begun),
+        }
+    }
+
+    /// Receives many messages, or one that was claimed, or into several places; or looks whether there is one.
+    #[inline(never)]
+    fn receive_other(
+        &mut self,
+        avs: &Slab<Av>,
+        queues: &mut Queues<'_>,
+        message: Incoming<'_>,
+        flags: u64,
+    ) -> Result<()> {
         if flags & (abi::PEEK | abi::CLAIM | abi::DISCARD) == abi::CLAIM | abi::DISCARD {
             return self.discard(avs, queues, message);
         }
-        let from = match message.from {
-            abi::ADDR_UNSPEC => Source::Any,
-            _ if self.caps & abi::DIRECTED_RECV == 0 => Source::Any,
-            from => Source::From(self.peer(avs, from)?),
-        };
+        let from = self.source(avs, message.from)?;
         if flags & abi::PEEK != 0 {
             return self.peek(avs, queues, message, from, flags);
         }
@@ -218,7 +284,7 @@ impl Endpoint {
             Pieces::One(base, bytes) => (Room::Theirs, span(base, bytes)),
             Pieces::Many(many) => Room::scattered(many),
         };
-        let reports = !self.rx.is_selective || flags & abi::COMPLETION != 0;
+        let reports = self.reports_received(flags);
         let room = message.pieces.bytes();
         let op =
             Op { context: message.context, kind: message.kind, reports, id: None, memory, room };
@@ -237,6 +303,18 @@ impl Endpoint {
             }
             begun
         };
+        self.message_begun(avs, queues, op, begun)
+    }
+
+    /// Keeps a message that goes on, and reports one that has ended.
+    #[inline(never)]
+    fn message_begun(
+        &mut self,
+        avs: &Slab<Av>,
+        queues: &mut Queues<'_>,
+        op: Op,
+        begun: std::result::Result<Started, Fault>,
+    ) -> Result<()> {
         match begun {
             Ok(Started::Done(done)) => self.finish(avs, queues, op, &Ended::of(&done)),
             Ok(Started::Pending(id)) => {
@@ -248,12 +326,8 @@ impl Endpoint {
     }
 
     /// Reports a message that has left in the call that sent it.
-    #[inline]
-    fn injected(&mut self, queues: &mut Queues<'_>, message: &Outgoing<'_>, flags: u64) {
-        self.count(queues, message.kind, true);
-        if !self.reports(message.flags, flags) {
-            return;
-        }
+    #[inline(never)]
+    fn injected(&mut self, queues: &mut Queues<'_>, message: Outgoing<'_>) {
         let entry = CqEntry {
             op_context: message.context,
             flags: message.kind,
@@ -272,7 +346,7 @@ impl Endpoint {
         &mut self,
         avs: &Slab<Av>,
         queues: &mut Queues<'_>,
-        message: &Incoming<'_>,
+        message: Incoming<'_>,
         from: Source,
         flags: u64,
     ) -> Result<()> {
@@ -299,7 +373,7 @@ impl Endpoint {
         &mut self,
         avs: &Slab<Av>,
         queues: &mut Queues<'_>,
-        message: &Incoming<'_>,
+        message: Incoming<'_>,
     ) -> Result<()> {
         let at = self.claimed(message.context)?;
         self.engine.discard(self.claims[at].1).map_err(errno)?;
@@ -336,6 +410,12 @@ impl Endpoint {
         !matches!(of, Flags::Injected) && (!self.tx.is_selective || flags & abi::COMPLETION != 0)
     }
 
+    /// The same of a receive.
+    #[inline]
+    fn reports_received(&self, flags: u64) -> bool {
+        !self.rx.is_selective || flags & abi::COMPLETION != 0
+    }
+
     /// Refuses an operation whose end could not be reported.
     #[inline]
     pub(super) fn check_room(
@@ -369,15 +449,17 @@ impl Endpoint {
     }
 }
 
+// Within the functions that C calls, so that what each of them says of its message is known there: most of what a message
+// could have is looked for in none of them.
 impl EpObject {
-    #[inline]
-    pub fn send(&self, message: &Outgoing<'_>) -> Result<isize> {
+    #[inline(always)]
+    pub fn send(&self, message: Outgoing<'_>) -> Result<isize> {
         self.with(|endpoint, avs, mut queues| endpoint.send(avs, &mut queues, message))?;
         Ok(0)
     }
 
-    #[inline]
-    pub fn receive(&self, message: &Incoming<'_>) -> Result<isize> {
+    #[inline(always)]
+    pub fn receive(&self, message: Incoming<'_>) -> Result<isize> {
         self.with(|endpoint, avs, mut queues| endpoint.receive(avs, &mut queues, message))?;
         Ok(0)
     }

@@ -34,7 +34,7 @@ impl Ended {
 
 impl Endpoint {
     /// Goes on, and reports what has ended.
-    #[inline]
+    #[inline(never)]
     pub(super) fn progress(&mut self, avs: &Slab<Av>, queues: &mut Queues<'_>) {
         if self.sleeps {
             self.sleeps = false;
@@ -45,37 +45,48 @@ impl Endpoint {
     }
 
     /// Reports what has ended.
-    #[inline]
+    #[inline(always)]
     pub(super) fn drain(&mut self, avs: &Slab<Av>, queues: &mut Queues<'_>) {
         while let Some(done) = self.late.front().filter(|_| self.has_room(queues)).copied() {
             self.late.pop_front();
-            self.written(avs, queues, &done);
+            self.written(avs, queues, done);
         }
-        while let Some(done) = self.engine.completion_kept() {
-            match done.end {
-                End::Operation => self.ended(avs, queues, &done),
-                End::Part => self.part(avs, queues, &done),
-                End::Released => self.released(queues, &done),
-                // Peers decide how many of these come: their window is full before memory is.
-                End::Written if !self.late.is_empty() || !self.has_room(queues) => {
-                    self.late.push_back(done);
-                }
-                End::Written => self.written(avs, queues, &done),
-                End::Accessed(access) => self.accessed(queues, access, done.context),
-                _ => {}
+        while let Some(done) = self.engine.completion_ahead() {
+            if done.end == End::Operation {
+                // Field by field, as they were written just now: see `Entry::put`.
+                let (number, ended) = (done.context as usize, Ended::of(done));
+                self.engine.completion_kept();
+                self.ended(avs, queues, number, &ended);
+            } else if let Some(done) = self.engine.completion_kept() {
+                self.happened(avs, queues, done);
             }
         }
     }
 
+    /// Reports anything but the end of an operation.
+    #[inline(never)]
+    fn happened(&mut self, avs: &Slab<Av>, queues: &mut Queues<'_>, done: Completion) {
+        match done.end {
+            End::Part => self.part(avs, queues, done),
+            End::Released => self.released(queues, done),
+            // Peers decide how many of these come: their window is full before memory is.
+            End::Written if !self.late.is_empty() || !self.has_room(queues) => {
+                self.late.push_back(done);
+            }
+            End::Written => self.written(avs, queues, done),
+            End::Accessed(access) => self.accessed(queues, access, done.context),
+            _ => {}
+        }
+    }
+
     /// Reports the end of an operation that had not ended in its call.
-    #[inline]
-    fn ended(&mut self, avs: &Slab<Av>, queues: &mut Queues<'_>, done: &Completion) {
-        let (number, done) = (done.context as usize, &Ended::of(done));
+    #[inline(always)]
+    fn ended(&mut self, avs: &Slab<Av>, queues: &mut Queues<'_>, number: usize, done: &Ended) {
         match self.ops.look(number) {
             // Most have nothing that is to be given back, and are not moved for that.
             Some(op) if matches!(op.memory, Room::Theirs) => {
                 let of = op.names();
-                self.ops.remove(number);
+                std::mem::forget(self.ops.remove(number));
                 self.report(avs, queues, of, done);
             }
             _ => {
@@ -87,7 +98,7 @@ impl Endpoint {
     }
 
     /// Reports the end of an operation.
-    #[inline]
+    #[inline(never)]
     pub(super) fn finish(
         &mut self,
         avs: &Slab<Av>,
@@ -111,7 +122,7 @@ impl Endpoint {
         self.report(avs, queues, of, done);
     }
 
-    #[inline]
+    #[inline(always)]
     fn report(&mut self, avs: &Slab<Av>, queues: &mut Queues<'_>, op: Names, done: &Ended) {
         let is_well = done.result.is_ok();
         self.count(queues, op.kind, is_well);
@@ -153,8 +164,9 @@ impl Endpoint {
     }
 
     /// Reports what a peer has written here and told.
-    fn written(&mut self, avs: &Slab<Av>, queues: &mut Queues<'_>, done: &Completion) {
-        self.engine.taken(done);
+    #[inline(never)]
+    fn written(&mut self, avs: &Slab<Av>, queues: &mut Queues<'_>, done: Completion) {
+        self.engine.taken(&done);
         let kind = abi::RMA | abi::REMOTE_WRITE;
         // Where accesses are reported, bytes were when they came.
         if !self.reports_access || done.bytes == 0 {
@@ -189,7 +201,7 @@ impl Endpoint {
     }
 
     /// Reports a message in a buffer for many.
-    fn part(&mut self, avs: &Slab<Av>, queues: &mut Queues<'_>, done: &Completion) {
+    fn part(&mut self, avs: &Slab<Av>, queues: &mut Queues<'_>, done: Completion) {
         let Some(op) = self.ops.look(done.context as usize) else { return };
         let Room::ForMany(base) = op.memory else { return };
         let (op_context, flags) = (op.context, op.kind);
@@ -212,7 +224,7 @@ impl Endpoint {
     }
 
     /// Reports that a buffer for many messages is the program's again.
-    fn released(&mut self, queues: &mut Queues<'_>, done: &Completion) {
+    fn released(&mut self, queues: &mut Queues<'_>, done: Completion) {
         let Some(op) = self.ops.remove(done.context as usize) else { return };
         let entry = CqEntry {
             op_context: op.context,

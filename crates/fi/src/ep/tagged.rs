@@ -14,7 +14,7 @@ const RECEIVED: u64 = abi::TAGGED | abi::RECV;
 /// # Safety
 ///
 /// An open endpoint.
-#[inline]
+#[inline(always)]
 unsafe fn send(
     ep: *mut FidEp,
     pieces: Pieces<'_>,
@@ -26,13 +26,13 @@ unsafe fn send(
 ) -> Result<isize> {
     let message = Outgoing { pieces, to, tag: Some(tag), kind: SENT, flags, data, context };
     // SAFETY: the caller's promise.
-    unsafe { object::<EpObject, _>(ep) }?.send(&message)
+    unsafe { object::<EpObject, _>(ep) }?.send(message)
 }
 
 /// # Safety
 ///
 /// An open endpoint.
-#[inline]
+#[inline(always)]
 unsafe fn receive(
     ep: *mut FidEp,
     pieces: Pieces<'_>,
@@ -43,7 +43,7 @@ unsafe fn receive(
 ) -> Result<isize> {
     let message = Incoming { pieces, from, which: tag.into(), kind: RECEIVED, flags, context };
     // SAFETY: the caller's promise.
-    unsafe { object::<EpObject, _>(ep) }?.receive(&message)
+    unsafe { object::<EpObject, _>(ep) }?.receive(message)
 }
 
 call! {

@@ -44,7 +44,7 @@ fn whole(span: Span) -> Result<(usize, usize), NoMemory> {
 }
 
 impl Memory for Addresses {
-    #[inline]
+    #[inline(always)]
     fn read<R>(&self, from: Span, with: impl FnOnce(&[u8]) -> R) -> Result<R, NoMemory> {
         let (address, bytes) = whole(from)?;
         // SAFETY: `new`'s caller promised that the span is readable memory; it is not null.
@@ -52,7 +52,7 @@ impl Memory for Addresses {
         Ok(with(lent))
     }
 
-    #[inline]
+    #[inline(always)]
     fn write<R>(&mut self, to: Span, with: impl FnOnce(&mut [u8]) -> R) -> Result<R, NoMemory> {
         let (address, bytes) = whole(to)?;
         let pointer = with_exposed_provenance_mut(address);

@@ -245,6 +245,29 @@ impl Mixed {
         *told - begun
     }
 
+    /// Sends to a peer that is not reached by shared memory.
+    #[inline(never)]
+    fn send_beyond(
+        &mut self,
+        peer: Peer,
+        head: &[u8],
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Refused> {
+        match self.sides.of(peer) {
+            Side::Far(far) => self.sides.tcp.send(Peer(far), head, bytes, fill),
+            Side::Own if self.own_packets.len() >= OWN_PACKETS_MAX => Err(Refused::Full),
+            Side::Own => {
+                let mut payload = vec![0; bytes];
+                fill(&mut payload);
+                self.own_packets.push_back((head.to_vec(), payload));
+                Ok(())
+            }
+            Side::Near(_) | Side::Meeting => Err(Refused::Full),
+            Side::Dead => Err(Refused::Dead),
+        }
+    }
+
     /// Gives the engine what it has sent to itself.
     fn poll_own(&mut self, budget: usize, sink: &mut impl Sink) -> usize {
         let Some(own) = self.own else { return 0 };
@@ -276,19 +299,10 @@ impl Transport for Mixed {
         bytes: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), Refused> {
-        match self.sides.of(peer) {
-            Side::Near(near) => self.sides.shm.send(Peer(near), head, bytes, fill),
-            Side::Far(far) => self.sides.tcp.send(Peer(far), head, bytes, fill),
-            Side::Own if self.own_packets.len() >= OWN_PACKETS_MAX => Err(Refused::Full),
-            Side::Own => {
-                let mut payload = vec![0; bytes];
-                fill(&mut payload);
-                self.own_packets.push_back((head.to_vec(), payload));
-                Ok(())
-            }
-            Side::Meeting => Err(Refused::Full),
-            Side::Dead => Err(Refused::Dead),
+        if let Side::Near(near) = self.sides.of(peer) {
+            return self.sides.shm.send(Peer(near), head, bytes, fill);
         }
+        self.send_beyond(peer, head, bytes, fill)
     }
 
     fn gather(&mut self, may_gather: bool) {

@@ -21,7 +21,7 @@ pub(super) struct Waiting {
 
 impl<M: Memory> Core<M> {
     /// Puts bytes of a message, from `at` on, where its receive wants them. What there is no room for is dropped.
-    #[inline]
+    #[inline(always)]
     pub fn deliver(&mut self, index: OpIndex, mut at: u64, mut bytes: &[u8]) {
         let op = &self.ops[index];
         let (ahead, local, room) = (op.ahead, op.local, op.wanted.saturating_sub(at));
@@ -38,6 +38,7 @@ impl<M: Memory> Core<M> {
         }
     }
 
+    #[cold]
     fn deliver_header(&mut self, index: OpIndex, at: u64, bytes: &[u8]) {
         let more = self.ops[index].more.as_ref();
         let header = more.and_then(|more| more.place.as_ref()).map(|place| place.header);
@@ -81,7 +82,7 @@ impl<M: Memory> Core<M> {
                 self.settle(index, types);
             }
             self.deliver(index, 0, payload);
-            self.complete(index);
+            self.complete_here(index);
             self.give_back(peer, cost);
             if envelope.traits.has(Traits::DELIVERED) {
                 self.reply(peer, Head::Ack { op: envelope.op, fault: 0 }, Vec::new());

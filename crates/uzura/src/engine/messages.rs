@@ -77,7 +77,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     }
 
     /// Sends a short message if there is room for it. `types` is the slot of its elements, for a peer that needs them.
-    #[inline]
+    #[inline(always)]
     pub(super) fn send_now(
         &mut self,
         to: Peer,
@@ -153,7 +153,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn start_receive(
         &mut self,
         from: Source,
@@ -219,6 +219,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     }
 
     /// Receives a message that came before.
+    #[inline(never)]
     fn receive_early(
         &mut self,
         (queue, early): (usize, EarlyIndex),

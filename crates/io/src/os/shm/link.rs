@@ -299,6 +299,12 @@ impl Link {
     /// Copies what the peer asks for, and tells of a fetch that has ended. Says how many things happened.
     #[inline]
     pub fn go_on(&mut self, peer: Peer, sink: &mut impl Sink) -> usize {
+        let has_none = self.fetching.is_none() && !self.help.is_wanted(self.ours.offer(self.inbox));
+        if has_none { 0 } else { self.go_on_now(peer, sink) }
+    }
+
+    #[inline(never)]
+    fn go_on_now(&mut self, peer: Peer, sink: &mut impl Sink) -> usize {
         let has_helped = self.help(|message, span, by| {
             sink.lends(peer, message, span)
                 && (by == By::Writing || sink.lends_memory(peer, message))
