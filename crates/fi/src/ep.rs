@@ -322,7 +322,7 @@ impl Endpoint {
 }
 
 impl EpObject {
-    #[inline(always)]
+    #[inline]
     fn with<R>(
         &self,
         work: impl FnOnce(&mut Endpoint, &Slab<Av>, Queues<'_>) -> Result<R>,

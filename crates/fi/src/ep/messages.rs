@@ -453,15 +453,17 @@ impl Endpoint {
 // could have is looked for in none of them.
 impl EpObject {
     #[inline(always)]
-    pub fn send(&self, message: Outgoing<'_>) -> Result<isize> {
-        self.with(|endpoint, avs, mut queues| endpoint.send(avs, &mut queues, message))?;
-        Ok(0)
+    pub fn send(&self, message: Outgoing<'_>) -> Result<()> {
+        let mut turn = self.shared.gate.turn();
+        let (endpoint, avs, mut queues) = turn.endpoint(self.number)?;
+        endpoint.send(avs, &mut queues, message)
     }
 
     #[inline(always)]
-    pub fn receive(&self, message: Incoming<'_>) -> Result<isize> {
-        self.with(|endpoint, avs, mut queues| endpoint.receive(avs, &mut queues, message))?;
-        Ok(0)
+    pub fn receive(&self, message: Incoming<'_>) -> Result<()> {
+        let mut turn = self.shared.gate.turn();
+        let (endpoint, avs, mut queues) = turn.endpoint(self.number)?;
+        endpoint.receive(avs, &mut queues, message)
     }
 }
 
