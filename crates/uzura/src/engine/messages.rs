@@ -179,7 +179,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         Ok(Started::Pending(core.ops.id(index)))
     }
 
-    #[inline]
+    #[inline(always)]
     fn source(&mut self, from: Source) -> Result<Peer, Fault> {
         match from {
             Source::Any => Ok(ANYBODY),
