@@ -58,7 +58,7 @@ pub struct Endpoint {
     claims: Vec<(*mut c_void, Claim, Probe)>,
     forms: layouts::Forms,
     /// For the next copy.
-    spare: Vec<u8>,
+    spare: Option<Box<Room>>,
     /// Its transport was told that somebody sleeps.
     sleeps: bool,
     min_multi_recv: usize,
@@ -82,15 +82,14 @@ pub struct Op {
     /// Its end is reported to the queue, and not its failure only.
     reports: bool,
     id: Option<OpId>,
-    memory: Room,
+    /// None where it is the program's.
+    memory: Option<Box<Room>>,
     /// Bytes of it.
     room: usize,
 }
 
-/// The memory of an operation.
+/// Memory of an operation that is not simply the program's.
 pub enum Room {
-    /// The program's.
-    Theirs,
     /// A copy of ours, which stays for as long as the operation needs it.
     Copied(Vec<u8>),
     /// What is received, and the places where it belongs.
@@ -103,18 +102,28 @@ pub enum Room {
 
 impl Room {
     /// A copy of what is to be sent, in memory that was used before.
-    fn copied(pieces: &Pieces<'_>, mut spare: Vec<u8>) -> (Room, Span) {
-        pieces.gather(&mut spare);
-        let local = span_of(&mut spare);
-        (Room::Copied(spare), local)
+    fn copied(pieces: &Pieces<'_>, mut spare: Option<Box<Room>>) -> (Box<Room>, Span) {
+        let mut bytes = match spare.as_deref_mut() {
+            Some(Room::Copied(bytes)) => std::mem::take(bytes),
+            _ => Vec::new(),
+        };
+        pieces.gather(&mut bytes);
+        let (local, copied) = (span_of(&mut bytes), Room::Copied(bytes));
+        match spare {
+            Some(mut room) => {
+                *room = copied;
+                (room, local)
+            }
+            None => (Box::new(copied), local),
+        }
     }
 
     /// Room for what belongs to several places.
-    fn scattered(places: &[iovec]) -> (Room, Span) {
+    fn scattered(places: &[iovec]) -> (Box<Room>, Span) {
         let bytes = places.iter().map(|place| place.iov_len).sum();
         let mut room = vec![0; bytes].into_boxed_slice();
         let local = span_of(&mut room);
-        (Room::Scattered(room, places.to_vec()), local)
+        (Box::new(Room::Scattered(room, places.to_vec())), local)
     }
 }
 
@@ -218,7 +227,7 @@ pub unsafe fn open(
         late: VecDeque::new(),
         claims: Vec::new(),
         forms: layouts::Forms::default(),
-        spare: Vec::new(),
+        spare: None,
         sleeps: false,
         min_multi_recv: 64,
         reports_access: shared.reports_access,
@@ -322,7 +331,7 @@ impl Endpoint {
 }
 
 impl EpObject {
-    #[inline(always)]
+    #[inline]
     fn with<R>(
         &self,
         work: impl FnOnce(&mut Endpoint, &Slab<Av>, Queues<'_>) -> Result<R>,

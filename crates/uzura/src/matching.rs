@@ -127,7 +127,7 @@ impl Posted {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn list(&mut self, ops: &Ops, index: OpIndex) -> &mut List<OpIndex> {
         let op = &ops[index];
         if op.more.as_ref().is_some_and(|more| more.place.is_some()) {

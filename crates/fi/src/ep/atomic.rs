@@ -148,29 +148,29 @@ impl Endpoint {
         let mut operand = |pieces: Pieces<'_>| match pieces {
             Pieces::One(base, bytes) if !is_injected => span(base, bytes),
             pieces => {
-                let (room, span) = Room::copied(&pieces, Vec::new());
-                kept.push(room);
+                let (room, span) = Room::copied(&pieces, None);
+                kept.push(*room);
                 span
             }
         };
         let expected = atomic.compare.map(&mut operand);
         let from = (!is_read_only).then(|| operand(atomic.from));
         let (memory, before) = match atomic.result {
-            None => (Room::Theirs, None),
-            Some(Pieces::One(base, bytes)) => (Room::Theirs, Some(span(base, bytes))),
+            None => (None, None),
+            Some(Pieces::One(base, bytes)) => (None, Some(span(base, bytes))),
             Some(Pieces::Many(many)) => {
                 let (room, span) = Room::scattered(many);
-                (room, Some(span))
+                (Some(*room), Some(span))
             }
         };
-        kept.push(memory);
+        kept.extend(memory);
         let direction = if before.is_some() { abi::READ } else { abi::WRITE };
         let op = Op {
             context: atomic.context,
             kind: abi::ATOMIC | direction,
             reports: self.reports(atomic.flags, flags),
             id: None,
-            memory: Room::All(kept),
+            memory: Some(Box::new(Room::All(kept))),
             room: bytes,
         };
         let to = Remote { peer, key: Key(atomic.there.key), at: atomic.there.at, form: None };

@@ -1,7 +1,7 @@
 //! `covey_fi.h`: operations on scattered data, for programs that know Covey. They find them by `fi_open_ops`.
 
 use super::messages::{Flags, span};
-use super::{EpObject, Op, Room};
+use super::{EpObject, Op};
 use crate::abi::{self, FiAddr, Fid, FidEp};
 use crate::boundary::{Errno, Result, call, held, list, object, put};
 use covey_layout::Layout;
@@ -88,7 +88,7 @@ fn check(flags: u64, known: u64) -> Result<()> {
 }
 
 fn op(kind: u64, reports: bool, room: usize, context: *mut c_void) -> Op {
-    Op { context, kind, reports, id: None, memory: Room::Theirs, room }
+    Op { context, kind, reports, id: None, memory: None, room }
 }
 
 call! {

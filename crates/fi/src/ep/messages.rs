@@ -137,7 +137,7 @@ impl Endpoint {
         message: Outgoing<'_>,
     ) -> Result<()> {
         if let Some(Some(peer)) = self.peers.get(message.to as usize) {
-            self.engine.transport().prepare(*peer);
+            self.engine.transport().prepare(*peer, message.pieces.bytes());
         }
         let (flags, is_injected) = message.flags.of(self.tx_flags);
         if flags & !SEND_FLAGS != 0 {
@@ -180,10 +180,11 @@ impl Endpoint {
     ) -> Result<()> {
         let bytes = message.pieces.bytes();
         let (memory, local) = match message.pieces {
-            Pieces::One(base, bytes) if !is_injected || bytes == 0 => {
-                (Room::Theirs, span(base, bytes))
+            Pieces::One(base, bytes) if !is_injected || bytes == 0 => (None, span(base, bytes)),
+            pieces => {
+                let (room, local) = Room::copied(&pieces, self.spare.take());
+                (Some(room), local)
             }
-            pieces => Room::copied(&pieces, std::mem::take(&mut self.spare)),
         };
         let op = Op {
             context: message.context,
@@ -244,20 +245,21 @@ impl Endpoint {
         let from = self.source(avs, message.from)?;
         let token = self.ops.next() as u64;
         let begun = self.engine.receive(from, message.which, Local::bytes(into), token);
-        let op = Op {
+        let reports = self.reports_received(flags);
+        let op = |id| Op {
             context: message.context,
             kind: message.kind,
-            reports: self.reports_received(flags),
-            id: None,
-            memory: Room::Theirs,
+            reports,
+            id,
+            memory: None,
             room: into.bytes as usize,
         };
         match begun {
             Ok(Started::Pending(id)) => {
-                self.ops.add(Op { id: Some(id), ..op });
+                self.ops.add(op(Some(id)));
                 Ok(())
             }
-            begun => self.message_begun(avs, queues, op, begun),
+            begun => self.message_begun(avs, queues, op(None), begun),
         }
     }
 
@@ -279,10 +281,15 @@ impl Endpoint {
         }
         let is_for_many = flags & abi::MULTI_RECV != 0 && message.which == Match::Untagged;
         let (memory, local) = match message.pieces {
-            Pieces::One(base, bytes) if is_for_many => (Room::ForMany(base), span(base, bytes)),
+            Pieces::One(base, bytes) if is_for_many => {
+                (Some(Box::new(Room::ForMany(base))), span(base, bytes))
+            }
             Pieces::Many(_) if is_for_many => return Err(Errno(libc::EINVAL)),
-            Pieces::One(base, bytes) => (Room::Theirs, span(base, bytes)),
-            Pieces::Many(many) => Room::scattered(many),
+            Pieces::One(base, bytes) => (None, span(base, bytes)),
+            Pieces::Many(many) => {
+                let (room, local) = Room::scattered(many);
+                (Some(room), local)
+            }
         };
         let reports = self.reports_received(flags);
         let room = message.pieces.bytes();
@@ -453,15 +460,17 @@ impl Endpoint {
 // could have is looked for in none of them.
 impl EpObject {
     #[inline(always)]
-    pub fn send(&self, message: Outgoing<'_>) -> Result<isize> {
-        self.with(|endpoint, avs, mut queues| endpoint.send(avs, &mut queues, message))?;
-        Ok(0)
+    pub fn send(&self, message: Outgoing<'_>) -> Result<()> {
+        let mut turn = self.shared.gate.turn();
+        let (endpoint, avs, mut queues) = turn.endpoint(self.number)?;
+        endpoint.send(avs, &mut queues, message)
     }
 
     #[inline(always)]
-    pub fn receive(&self, message: Incoming<'_>) -> Result<isize> {
-        self.with(|endpoint, avs, mut queues| endpoint.receive(avs, &mut queues, message))?;
-        Ok(0)
+    pub fn receive(&self, message: Incoming<'_>) -> Result<()> {
+        let mut turn = self.shared.gate.turn();
+        let (endpoint, avs, mut queues) = turn.endpoint(self.number)?;
+        endpoint.receive(avs, &mut queues, message)
     }
 }
 

@@ -25,7 +25,8 @@ unsafe fn send(
 ) -> Result<isize> {
     let message = Outgoing { pieces, to, tag: None, kind: SENT, flags, data, context };
     // SAFETY: the caller's promise.
-    unsafe { object::<EpObject, _>(ep) }?.send(message)
+    unsafe { object::<EpObject, _>(ep) }?.send(message)?;
+    Ok(0)
 }
 
 /// # Safety
@@ -41,7 +42,8 @@ unsafe fn receive(
 ) -> Result<isize> {
     let message = Incoming { pieces, from, which: Match::Untagged, kind: RECEIVED, flags, context };
     // SAFETY: the caller's promise.
-    unsafe { object::<EpObject, _>(ep) }?.receive(message)
+    unsafe { object::<EpObject, _>(ep) }?.receive(message)?;
+    Ok(0)
 }
 
 call! {

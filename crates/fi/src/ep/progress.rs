@@ -83,10 +83,10 @@ impl Endpoint {
     #[inline(always)]
     fn ended(&mut self, avs: &Slab<Av>, queues: &mut Queues<'_>, number: usize, done: &Ended) {
         match self.ops.look(number) {
-            // Most have nothing that is to be given back, and are not moved for that.
-            Some(op) if matches!(op.memory, Room::Theirs) => {
+            // Most have nothing that is to be given back.
+            Some(op) if op.memory.is_none() => {
                 let of = op.names();
-                std::mem::forget(self.ops.remove(number));
+                self.ops.remove(number);
                 self.report(avs, queues, of, done);
             }
             _ => {
@@ -107,15 +107,15 @@ impl Endpoint {
         done: &Ended,
     ) {
         let of = op.names();
-        match op.memory {
-            Room::Scattered(ref bytes, ref places) => scatter(bytes, places),
-            Room::All(ref all) => all.iter().for_each(|one| {
+        match op.memory.as_deref() {
+            Some(Room::Scattered(bytes, places)) => scatter(bytes, places),
+            Some(Room::All(all)) => all.iter().for_each(|one| {
                 if let Room::Scattered(bytes, places) = one {
                     scatter(bytes, places);
                 }
             }),
-            Room::Copied(ref mut copy) if copy.capacity() <= SPARE_BYTES_MAX => {
-                self.spare = std::mem::take(copy);
+            Some(Room::Copied(copy)) if copy.capacity() <= SPARE_BYTES_MAX => {
+                self.spare = op.memory.take();
             }
             _ => {}
         }
@@ -203,7 +203,7 @@ impl Endpoint {
     /// Reports a message in a buffer for many.
     fn part(&mut self, avs: &Slab<Av>, queues: &mut Queues<'_>, done: Completion) {
         let Some(op) = self.ops.look(done.context as usize) else { return };
-        let Room::ForMany(base) = op.memory else { return };
+        let Some(&Room::ForMany(base)) = op.memory.as_deref() else { return };
         let (op_context, flags) = (op.context, op.kind);
         let left = op.room.saturating_sub(done.at as usize);
         self.count(queues, flags, done.result.is_ok());

@@ -47,12 +47,16 @@ impl Endpoint {
         self.check_room(self.tx.cq, avs, queues)?;
         let peer = self.peer(avs, transfer.peer)?;
         let (memory, local) = match transfer.pieces {
-            Pieces::One(base, bytes) if !is_injected || bytes == 0 => {
-                (Room::Theirs, span(base, bytes))
+            Pieces::One(base, bytes) if !is_injected || bytes == 0 => (None, span(base, bytes)),
+            pieces if is_write => {
+                let (room, local) = Room::copied(&pieces, self.spare.take());
+                (Some(room), local)
             }
-            pieces if is_write => Room::copied(&pieces, std::mem::take(&mut self.spare)),
-            Pieces::Many(many) => Room::scattered(many),
-            Pieces::One(base, bytes) => (Room::Theirs, span(base, bytes)),
+            Pieces::Many(many) => {
+                let (room, local) = Room::scattered(many);
+                (Some(room), local)
+            }
+            Pieces::One(base, bytes) => (None, span(base, bytes)),
         };
         let op = Op {
             context: transfer.context,

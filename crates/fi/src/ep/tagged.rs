@@ -26,7 +26,8 @@ unsafe fn send(
 ) -> Result<isize> {
     let message = Outgoing { pieces, to, tag: Some(tag), kind: SENT, flags, data, context };
     // SAFETY: the caller's promise.
-    unsafe { object::<EpObject, _>(ep) }?.send(message)
+    unsafe { object::<EpObject, _>(ep) }?.send(message)?;
+    Ok(0)
 }
 
 /// # Safety
@@ -43,7 +44,8 @@ unsafe fn receive(
 ) -> Result<isize> {
     let message = Incoming { pieces, from, which: tag.into(), kind: RECEIVED, flags, context };
     // SAFETY: the caller's promise.
-    unsafe { object::<EpObject, _>(ep) }?.receive(message)
+    unsafe { object::<EpObject, _>(ep) }?.receive(message)?;
+    Ok(0)
 }
 
 call! {

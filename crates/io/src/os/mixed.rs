@@ -174,11 +174,11 @@ impl Mixed {
         self.sides.no_ethernet.as_deref()
     }
 
-    /// Something is about to be sent to a peer: the memory that it will be written into is fetched meanwhile.
+    /// So many bytes are about to be sent to a peer: the memory that they will be written into is fetched meanwhile.
     #[inline]
-    pub fn prepare(&self, peer: Peer) {
+    pub fn prepare(&self, peer: Peer, bytes: usize) {
         if let Side::Near(near) = self.sides.of(peer) {
-            self.sides.shm.prepare(Peer(near));
+            self.sides.shm.prepare(Peer(near), bytes);
         }
     }
 

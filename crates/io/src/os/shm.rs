@@ -287,11 +287,11 @@ impl Shm {
         self.links.iter().map(Link::helped_bytes).sum()
     }
 
-    /// Something is about to be sent to a peer: the memory that it will be written into is fetched meanwhile.
+    /// So many bytes are about to be sent to a peer: the memory that they will be written into is fetched meanwhile.
     #[inline]
-    pub fn prepare(&self, peer: Peer) {
+    pub fn prepare(&self, peer: Peer, bytes: usize) {
         if let Some(link) = self.links.get(peer.0 as usize) {
-            link.prepare();
+            link.prepare(bytes);
         }
     }
 
@@ -360,8 +360,13 @@ impl Shm {
             }
             let (peer, link) = (Peer(index as u32), &mut self.links[index]);
             index += 1;
+            let (before, mut bytes) = (left, 0);
             while left > 0 {
-                match link.take(|head, payload| sink.packet(peer, head, payload)) {
+                let taken = link.take(|head, payload| {
+                    bytes = payload.len();
+                    sink.packet(peer, head, payload);
+                });
+                match taken {
                     Ok(true) => {
                         left -= 1;
                         if left == 0 {
@@ -374,6 +379,9 @@ impl Shm {
                     }
                     Ok(false) | Err(ring::Broken) => break,
                 }
+            }
+            if left < before {
+                link.took(bytes);
             }
             if budget == 0 {
                 continue;

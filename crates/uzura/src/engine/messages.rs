@@ -77,7 +77,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
     }
 
     /// Sends a short message if there is room for it. `types` is the slot of its elements, for a peer that needs them.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn send_now(
         &mut self,
         to: Peer,
@@ -179,7 +179,7 @@ impl<T: Transport, M: Memory> Engine<T, M> {
         Ok(Started::Pending(core.ops.id(index)))
     }
 
-    #[inline]
+    #[inline(always)]
     fn source(&mut self, from: Source) -> Result<Peer, Fault> {
         match from {
             Source::Any => Ok(ANYBODY),

@@ -43,6 +43,8 @@ pub(super) struct Link {
     help: Help,
     /// A message of which the peer copies the last part, and what became of ours.
     fetching: Option<(Fetch, Result<(), Refused>)>,
+    /// Packets since one of the peer was taken.
+    sent: u32,
 }
 
 impl Link {
@@ -79,6 +81,7 @@ impl Link {
             choice: Choice::default(),
             help: Help::default(),
             fetching: None,
+            sent: 0,
         })
     }
 
@@ -124,6 +127,11 @@ impl Link {
     ) -> Result<(), Refused> {
         self.writer.send(head, bytes, fill)?;
         self.call();
+        self.sent = self.sent.saturating_add(1);
+        if self.sent >= STREAM {
+            // There will be more, and the peer is not yet looking there.
+            self.writer.prepare(bytes, AHEAD);
+        }
         Ok(())
     }
 
@@ -133,10 +141,19 @@ impl Link {
         self.is_alive && is_awake && self.theirs.cpu().load(Ordering::Relaxed) == cpu
     }
 
-    /// Something is about to be sent.
+    /// So many bytes are about to be sent.
     #[inline]
-    pub fn prepare(&self) {
-        self.writer.prepare();
+    pub fn prepare(&self, bytes: usize) {
+        self.writer.prepare(bytes, 0);
+    }
+
+    /// Packets were taken, the last one with so many bytes. Who has answered the one before answers this one too, mostly with
+    /// as many: the memory for that comes while what was taken is looked at.
+    #[inline]
+    pub fn took(&mut self, bytes: usize) {
+        if std::mem::take(&mut self.sent) > 0 {
+            self.prepare(bytes);
+        }
     }
 
     /// Wakes the peer if it sleeps.
@@ -500,6 +517,10 @@ impl Fetch {
     }
 }
 
+/// So many packets in a row are a stream: this many packets ahead its memory is fetched. (Where both take turns, the line that
+/// is looked at next would be taken from the one who looks.)
+const STREAM: u32 = 3;
+const AHEAD: u64 = 2;
 /// Looks at what the peer does last before something else is done.
 const SPINS: u32 = 1 << 10;
 /// And for something on the stage, before what is left is read instead.

@@ -11,6 +11,11 @@ use covey_wire::transport::{HEAD_BYTES_MAX, Refused};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// Of a payload that is to be written, this is fetched before: as many lines as a processor asks for at a time.
+const PREPARED_BYTES_MAX: u64 = 1 << 10;
+/// Nothing of a longer one, which takes its time anyway, or is read from where it lies.
+const PREPARED_MAX: usize = 4 << 10;
+
 /// Longest payload of a packet.
 pub(super) const PACKET_BYTES_MAX: usize = 32 << 10;
 
@@ -34,14 +39,25 @@ impl Writer {
         Writer { theirs, inbox, slots, bulk, at: 0, bulk_at: 0, read: 0, bulk_read: 0 }
     }
 
-    /// Fetches the lines that the next packet will be written into: by the time it is made, they are ours. The reader, who
-    /// looks at the first of them, has them back only when they are asked for again, which takes as long.
+    /// Fetches the lines that a packet with so many bytes will be written into, the next one or one of as many that follow
+    /// it: by the time it is made, they are ours. The reader, who looks at the first of them, has them back only when they
+    /// are asked for again, which takes as long.
     #[inline]
-    pub fn prepare(&self) {
+    pub fn prepare(&self, bytes: usize, ahead: u64) {
         // SAFETY: the index is below `SLOTS`.
-        fetch::to_write(unsafe { self.slots.add(self.at as usize % SLOTS) }.cast());
-        // SAFETY: within the ring of bytes.
-        fetch::to_write(unsafe { self.bulk.add(self.bulk_at as usize % BULK_BYTES) });
+        fetch::to_write(unsafe { self.slots.add((self.at + ahead) as usize % SLOTS) }.cast());
+        if (INLINE_BYTES / 2 + 1..=PREPARED_MAX).contains(&bytes) {
+            self.prepare_bulk(lines(bytes), ahead);
+        }
+    }
+
+    #[inline(never)]
+    fn prepare_bulk(&self, bytes: u64, ahead: u64) {
+        let first = self.bulk_at + ahead * bytes;
+        for at in (first..first + bytes.min(PREPARED_BYTES_MAX)).step_by(64) {
+            // SAFETY: within the ring of bytes.
+            fetch::to_write(unsafe { self.bulk.add(at as usize % BULK_BYTES) });
+        }
     }
 
     #[inline]
