@@ -256,6 +256,10 @@ impl<S: Sink> Sink for Named<'_, S> {
         self.sink.lends(self.of(peer), message, span)
     }
 
+    fn lends_memory(&self, peer: Peer, message: u32) -> bool {
+        self.sink.lends_memory(self.of(peer), message)
+    }
+
     fn sent(&mut self, token: u64) {
         self.sink.sent(token);
     }

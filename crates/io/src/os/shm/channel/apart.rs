@@ -66,3 +66,44 @@ impl Apart {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::shm::Settings;
+    use std::os::unix::net::UnixStream;
+
+    /// Two that have met, of which the first waits where the other one says that it does.
+    fn together(apart: &mut Apart, bytes: u64, waits: u32) {
+        let new =
+            || Shm::new(Settings { peers_max: 1, heap_bytes: 0, one_copy: false, view: true });
+        let (mut shm, mut other) = (new().unwrap(), new().unwrap());
+        let (one, two) = UnixStream::pair().unwrap();
+        let there = std::thread::spawn(move || {
+            other.meet(two).unwrap();
+            other
+        });
+        shm.meet(one).unwrap();
+        let other = there.join().unwrap();
+        apart.passed(bytes);
+        for _ in 0..waits {
+            let here = u32::try_from(current_cpu()).unwrap();
+            other.arena.cpu().store(here + 1, Ordering::Relaxed);
+            apart.wait(&shm);
+        }
+    }
+
+    #[test]
+    fn one_of_two_on_a_cpu_leaves_it_where_long_payloads_pass() {
+        let leaves = |makes_way, bytes, waits| {
+            let mut apart = Apart { makes_way, ..Apart::default() };
+            together(&mut apart, bytes, waits);
+            apart.left.is_some()
+        };
+        // A payload counts for a moment only.
+        assert!((0..100).any(|_| leaves(true, LONG_BYTES, 1000)));
+        assert!(!leaves(false, LONG_BYTES, 1000), "it is the other one's to leave");
+        assert!(!leaves(true, LONG_BYTES - 1, 1000), "two CPUs are not worth it");
+        assert!(!leaves(true, LONG_BYTES, TOGETHER_MAX - 1), "it may be over soon");
+    }
+}
