@@ -102,28 +102,26 @@ pub enum Room {
 
 impl Room {
     /// A copy of what is to be sent, in memory that was used before.
-    fn copied(pieces: &Pieces<'_>, mut spare: Option<Box<Room>>) -> (Box<Room>, Span) {
+    fn copied(pieces: &Pieces<'_>, mut spare: Option<Box<Room>>) -> (Option<Box<Room>>, Span) {
         let mut bytes = match spare.as_deref_mut() {
             Some(Room::Copied(bytes)) => std::mem::take(bytes),
             _ => Vec::new(),
         };
         pieces.gather(&mut bytes);
         let (local, copied) = (span_of(&mut bytes), Room::Copied(bytes));
-        match spare {
-            Some(mut room) => {
-                *room = copied;
-                (room, local)
-            }
-            None => (Box::new(copied), local),
+        match spare.as_deref_mut() {
+            Some(room) => *room = copied,
+            None => spare = Some(Box::new(copied)),
         }
+        (spare, local)
     }
 
     /// Room for what belongs to several places.
-    fn scattered(places: &[iovec]) -> (Box<Room>, Span) {
+    fn scattered(places: &[iovec]) -> (Option<Box<Room>>, Span) {
         let bytes = places.iter().map(|place| place.iov_len).sum();
         let mut room = vec![0; bytes].into_boxed_slice();
         let local = span_of(&mut room);
-        (Box::new(Room::Scattered(room, places.to_vec())), local)
+        (Some(Box::new(Room::Scattered(room, places.to_vec()))), local)
     }
 }
 

@@ -186,18 +186,13 @@ async fn start(cluster: &Cluster, config: &Config) -> Result<Vec<String>> {
             break;
         }
         if !daemons.iter().any(|(other, _)| other.name == node.name) {
-            match until_it_answers(config, node, || cluster.process(&node.name).is_none()).await {
-                Waited::Answers => continue,
-                // One that was killed just now was still there when this began.
-                Waited::Ended => match start_in_place(cluster, config, node) {
-                    Ok(daemon) => daemons.push((node, daemon)),
-                    Err(error) => result = Err(error),
-                },
-                Waited::Late(why) => result = Err(did_not_start(node, &why, None)),
+            match wait_for_running(cluster, config, node).await {
+                Ok(started) => daemons.extend(started.map(|daemon| (node, daemon))),
+                Err(error) => result = Err(error),
             }
         }
         if let Some((_, daemon)) = daemons.iter_mut().find(|(other, _)| other.name == node.name) {
-            result = result.and(wait_for(config, node, daemon).await);
+            result = wait_for(config, node, daemon).await;
         }
     }
     if result.is_err() {
@@ -278,6 +273,19 @@ pub async fn wait_for(config: &Config, node: &Node, daemon: &mut Daemon) -> Resu
         Waited::Late(why) => why,
     };
     Err(did_not_start(node, &why, Some(daemon)))
+}
+
+/// Waits until a server that ran before answers. One that was killed just now was still there then: it is started again.
+async fn wait_for_running(
+    cluster: &Cluster,
+    config: &Config,
+    node: &Node,
+) -> Result<Option<Daemon>> {
+    match until_it_answers(config, node, || cluster.process(&node.name).is_none()).await {
+        Waited::Answers => Ok(None),
+        Waited::Ended => start_in_place(cluster, config, node).map(Some),
+        Waited::Late(why) => Err(did_not_start(node, &why, None)),
+    }
 }
 
 /// What became of a server.

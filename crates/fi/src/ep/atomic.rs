@@ -149,7 +149,7 @@ impl Endpoint {
             Pieces::One(base, bytes) if !is_injected => span(base, bytes),
             pieces => {
                 let (room, span) = Room::copied(&pieces, None);
-                kept.push(*room);
+                kept.extend(room.map(|room| *room));
                 span
             }
         };
@@ -160,10 +160,10 @@ impl Endpoint {
             Some(Pieces::One(base, bytes)) => (None, Some(span(base, bytes))),
             Some(Pieces::Many(many)) => {
                 let (room, span) = Room::scattered(many);
-                (Some(*room), Some(span))
+                (room, Some(span))
             }
         };
-        kept.extend(memory);
+        kept.extend(memory.map(|room| *room));
         let direction = if before.is_some() { abi::READ } else { abi::WRITE };
         let op = Op {
             context: atomic.context,

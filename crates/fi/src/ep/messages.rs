@@ -181,10 +181,7 @@ impl Endpoint {
         let bytes = message.pieces.bytes();
         let (memory, local) = match message.pieces {
             Pieces::One(base, bytes) if !is_injected || bytes == 0 => (None, span(base, bytes)),
-            pieces => {
-                let (room, local) = Room::copied(&pieces, self.spare.take());
-                (Some(room), local)
-            }
+            pieces => Room::copied(&pieces, self.spare.take()),
         };
         let op = Op {
             context: message.context,
@@ -286,10 +283,7 @@ impl Endpoint {
             }
             Pieces::Many(_) if is_for_many => return Err(Errno(libc::EINVAL)),
             Pieces::One(base, bytes) => (None, span(base, bytes)),
-            Pieces::Many(many) => {
-                let (room, local) = Room::scattered(many);
-                (Some(room), local)
-            }
+            Pieces::Many(many) => Room::scattered(many),
         };
         let reports = self.reports_received(flags);
         let room = message.pieces.bytes();
@@ -313,9 +307,9 @@ impl Endpoint {
         self.message_begun(avs, queues, op, begun)
     }
 
-    /// Keeps a message that goes on, and reports one that has ended.
+    /// Keeps an operation that goes on, and reports one that has ended.
     #[inline(never)]
-    fn message_begun(
+    pub(super) fn message_begun(
         &mut self,
         avs: &Slab<Av>,
         queues: &mut Queues<'_>,

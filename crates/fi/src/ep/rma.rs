@@ -48,14 +48,8 @@ impl Endpoint {
         let peer = self.peer(avs, transfer.peer)?;
         let (memory, local) = match transfer.pieces {
             Pieces::One(base, bytes) if !is_injected || bytes == 0 => (None, span(base, bytes)),
-            pieces if is_write => {
-                let (room, local) = Room::copied(&pieces, self.spare.take());
-                (Some(room), local)
-            }
-            Pieces::Many(many) => {
-                let (room, local) = Room::scattered(many);
-                (Some(room), local)
-            }
+            pieces if is_write => Room::copied(&pieces, self.spare.take()),
+            Pieces::Many(many) => Room::scattered(many),
             Pieces::One(base, bytes) => (None, span(base, bytes)),
         };
         let op = Op {
@@ -86,20 +80,15 @@ impl Endpoint {
         begun: std::result::Result<Started, Fault>,
     ) -> Result<()> {
         match begun {
-            Ok(Started::Done(done)) => self.finish(avs, queues, op, &Ended::of(&done)),
-            Ok(Started::Pending(id)) => {
-                self.ops.add(Op { id: Some(id), ..op });
-            }
-            Err(Fault::Busy | Fault::NoPeer | Fault::TooLong | Fault::PeerDead) => {
-                let fault = begun.err().unwrap_or(Fault::Busy);
-                return Err(self.refused(avs, queues, fault));
+            Ok(_) | Err(Fault::Busy | Fault::NoPeer | Fault::TooLong | Fault::PeerDead) => {
+                self.message_begun(avs, queues, op, begun)
             }
             Err(fault) => {
                 let ended = Ended { result: Err(fault), ..Ended::of_nothing() };
                 self.finish(avs, queues, op, &ended);
+                Ok(())
             }
         }
-        Ok(())
     }
 }
 

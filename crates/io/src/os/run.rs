@@ -126,6 +126,20 @@ pub(crate) fn write_front(
     Pin::new(stream).poll_write(context, bytes)
 }
 
+/// The runs in memory that `output` begins with, and whether nothing else is among those for one write.
+pub(crate) fn front_slices<'a>(
+    output: &'a Segments,
+    slices: &mut [IoSlice<'a>; SLICES_MAX],
+) -> (usize, bool) {
+    let mut count = 0;
+    for (slice, piece) in slices.iter_mut().zip(output.pieces()) {
+        let Piece::Memory(bytes) = piece else { return (count, false) };
+        *slice = IoSlice::new(bytes);
+        count += 1;
+    }
+    (count, true)
+}
+
 /// Receives from a stream that appends to the input.
 pub(crate) fn read_into(
     stream: &mut (impl AsyncRead + Unpin + ?Sized),
@@ -469,15 +483,12 @@ impl<M: Machine, S: Stream, O: Observer<S>> Link<M, S, O> {
             return self.stream.poll_write_files(context, &self.output);
         }
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        let mut count = 0;
-        for (slice, piece) in slices.iter_mut().zip(self.output.pieces()) {
-            let Piece::Memory(bytes) = piece else {
-                return self.stream.poll_write_files(context, &self.output);
-            };
-            *slice = IoSlice::new(bytes);
-            count += 1;
+        match front_slices(&self.output, &mut slices) {
+            (count, true) => {
+                Pin::new(&mut self.stream).poll_write_vectored(context, &slices[..count])
+            }
+            (_, false) => self.stream.poll_write_files(context, &self.output),
         }
-        Pin::new(&mut self.stream).poll_write_vectored(context, &slices[..count])
     }
 
     /// The peer has closed: in good order only between messages.
@@ -519,7 +530,7 @@ const SPARE_BYTES_MIN: usize = 16 << 10;
 /// How much output is held for a peer that does not take it, before input is refused.
 const OUTPUT_BYTES_MAX: usize = 4 << 20;
 /// Runs per write. More than this never pays.
-const SLICES_MAX: usize = 64;
+pub(crate) const SLICES_MAX: usize = 64;
 /// Turns before the thread is given to others.
 const TURNS_MAX: usize = 32;
 /// How long a connection that is over waits for the peer to take what was said last.

@@ -126,17 +126,16 @@ pub(crate) fn current_cpu() -> usize {
     rustix::thread::sched_getcpu()
 }
 
-/// Moves the calling thread to another of its CPUs than `cpu`, if it has one; it may come back. Whether it has moved.
-pub(crate) fn apart_from(cpu: usize) -> bool {
-    if super::at_start().is_none() {
-        return false;
+/// Moves the calling thread to another of its CPUs than `cpu`, if it has one; it may come back.
+pub(crate) fn apart_from(cpu: usize) {
+    let Ok(all) = allowed(None) else { return };
+    if super::at_start().is_none() || !has(&all, cpu) || all.count() < 2 {
+        return;
     }
-    let Ok(all) = allowed(None) else { return false };
     let mut others = all;
-    if cpu < CpuSet::MAX_CPU {
-        others.unset(cpu);
-    }
-    others.count() > 0 && allow(None, &others).is_ok() && allow(None, &all).is_ok()
+    others.unset(cpu);
+    // What fails leaves the thread where it is.
+    let _ = allow(None, &others).and_then(|()| allow(None, &all));
 }
 
 /// Whether the calling thread yields to all.

@@ -37,7 +37,7 @@ mod tests;
 
 use super::{Peer, Settings, Shm, sleep};
 use crate::os::file::{MappedRange, read_range};
-use crate::os::run::{Arrived, Stream, write_front};
+use crate::os::run::{Arrived, SLICES_MAX, Stream, front_slices, write_front};
 use apart::Apart;
 use bytes::{Bytes, BytesMut};
 use covey_wire::transport::Refused;
@@ -434,12 +434,7 @@ impl Stream for Channel {
             Some(Piece::Loan(_)) => write_front(self, context, output),
             _ => {
                 let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-                let mut count = 0;
-                for (slice, piece) in slices.iter_mut().zip(output.pieces()) {
-                    let Piece::Memory(bytes) = piece else { break };
-                    *slice = IoSlice::new(bytes);
-                    count += 1;
-                }
+                let (count, _) = front_slices(output, &mut slices);
                 Pin::new(self).poll_write_vectored(context, &slices[..count])
             }
         }
@@ -534,9 +529,6 @@ fn patience() -> Duration {
 
 /// Looks without letting anybody else have the CPU: some 2 us.
 const SPINS: u32 = 40;
-
-/// Most runs of a packet.
-const SLICES_MAX: usize = 64;
 
 /// The only peer.
 const PEER: Peer = Peer(0);
