@@ -139,10 +139,8 @@ pub fn next_placed(
         return Ok(None);
     }
     let shape = Shape::of(head, limits)?;
-    if shape.head_bytes() != HEADER_BYTES || shape.bytes() != HEADER_BYTES + placed.len() {
-        return Ok(None);
-    }
-    if shape.data != placed.len() {
+    let is_bare = shape.head_bytes() == HEADER_BYTES && shape.bytes() == HEADER_BYTES + shape.data;
+    if !is_bare || shape.data != placed.len() {
         return Ok(None);
     }
     let whole = head.split_to(HEADER_BYTES).freeze();

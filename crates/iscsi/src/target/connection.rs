@@ -183,12 +183,11 @@ impl<D: Device> Connection<D> {
         let (mut count, mut next) = (0, first);
         self.batch.begin();
         while count < TURN_PDUS {
-            let Some(pdu) = next
-                .take()
-                .map_or_else(|| pdu::next(input, self.wire.limits), |pdu| Ok(Some(pdu)))?
-            else {
-                break;
+            let pdu = match next.take() {
+                Some(pdu) => Some(pdu),
+                None => pdu::next(input, self.wire.limits)?,
             };
+            let Some(pdu) = pdu else { break };
             self.batch.take(&pdu);
             self.handle(now, pdu)?;
             count += 1;
