@@ -4,6 +4,7 @@ use crate::abi::{self, CqAttr, CqEntry, CqErrEntry, FiAddr, Fid, FidCq, Ops, Ops
 use crate::boundary::{Errno, Result, call, give, object, put, take};
 use crate::domain::{Shared, State};
 use crate::wait::{self, Waker};
+use covey_wire::transport::Glance;
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
@@ -144,20 +145,90 @@ impl CqObject {
     /// # Safety
     ///
     /// As `fi_cq_readfrom`.
-    #[inline]
+    #[inline(always)]
     unsafe fn read(&self, into: *mut c_void, count: usize, sources: *mut FiAddr) -> Result<isize> {
+        if self.idle.load(Ordering::Relaxed) > 0 && count > 0 && sources.is_null() {
+            // SAFETY: the caller's promise.
+            match unsafe { self.read_one(into) } {
+                Glance::Taken => {
+                    // Two in a row are a stream, of which one look finds many.
+                    let was_idle = self.idle.load(Ordering::Relaxed) > 1;
+                    self.idle.store(was_idle.into(), Ordering::Relaxed);
+                    return Ok(1);
+                }
+                Glance::Nothing => return self.nothing(),
+                Glance::Unknown => {}
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.read_all(into, count, sources) }
+    }
+
+    /// What one who waits for a message does: looks for it, and for nothing else.
+    ///
+    /// # Safety
+    ///
+    /// Room for an entry.
+    #[inline(always)]
+    unsafe fn read_one(&self, into: *mut c_void) -> Glance {
+        self.shared.gate.with(|state| match state.cqs.look(self.number) {
+            Some(Cq { entries, endpoints, .. }) if entries.is_empty() && endpoints.len() == 1 => {
+                let endpoint = endpoints[0];
+                // SAFETY: the caller's promise.
+                state.glance(endpoint, self.number, |entry| unsafe { self.put(entry, into) })
+            }
+            _ => Glance::Unknown,
+        })
+    }
+
+    /// # Safety
+    ///
+    /// Room for an entry.
+    #[inline(always)]
+    unsafe fn put(&self, entry: CqEntry, into: *mut c_void) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if self.entry_bytes == TAGGED_BYTES {
+                into.cast::<CqEntry>().write_unaligned(entry);
+            } else {
+                self.give(
+                    &Entry { entry, source: abi::ADDR_UNSPEC, failed: None },
+                    into,
+                    std::ptr::null_mut(),
+                    0,
+                );
+            }
+        }
+    }
+
+    /// Nothing has come.
+    #[inline(always)]
+    fn nothing(&self) -> Result<isize> {
+        let idle = self.idle.load(Ordering::Relaxed).wrapping_add(1);
+        self.idle.store(idle, Ordering::Relaxed);
+        if idle > PATIENT_READS && idle.is_multiple_of(YIELD_EVERY) {
+            std::thread::yield_now();
+        }
+        Err(Errno(libc::EAGAIN))
+    }
+
+    /// # Safety
+    ///
+    /// As `fi_cq_readfrom`.
+    #[inline(never)]
+    unsafe fn read_all(
+        &self,
+        into: *mut c_void,
+        count: usize,
+        sources: *mut FiAddr,
+    ) -> Result<isize> {
         // SAFETY: the caller's promise.
         let done = unsafe { self.read_now(into, count, sources) };
         if done != Err(Errno(libc::EAGAIN)) {
             self.idle.store(0, Ordering::Relaxed);
             return done;
         }
-        let idle = self.idle.load(Ordering::Relaxed).wrapping_add(1);
-        self.idle.store(idle, Ordering::Relaxed);
-        if idle > PATIENT_READS && idle.is_multiple_of(YIELD_EVERY) {
-            std::thread::yield_now();
-        }
-        done
+        self.nothing()
     }
 
     /// # Safety
@@ -170,7 +241,6 @@ impl CqObject {
         count: usize,
         sources: *mut FiAddr,
     ) -> Result<isize> {
-        let entry_bytes = self.entry_bytes;
         self.shared.gate.with(|state| {
             if state.cqs.look(self.number).is_some_and(Cq::is_empty) {
                 state.progress_cq(self.number);
@@ -184,18 +254,7 @@ impl CqObject {
                     break;
                 }
                 // SAFETY: there is room for so many entries and sources.
-                unsafe {
-                    let place = into.cast::<u8>().add(done * entry_bytes);
-                    match entry_bytes {
-                        TAGGED_BYTES => entry.put::<{ TAGGED_BYTES / 8 }>(place),
-                        DATA_BYTES => entry.put::<{ DATA_BYTES / 8 }>(place),
-                        MSG_BYTES => entry.put::<{ MSG_BYTES / 8 }>(place),
-                        _ => entry.put::<{ CONTEXT_BYTES / 8 }>(place),
-                    }
-                    if !sources.is_null() {
-                        put(sources.add(done), entry.source);
-                    }
-                }
+                unsafe { self.give(entry, into, sources, done) };
                 cq.entries.pop_front();
                 done += 1;
             }
@@ -205,6 +264,28 @@ impl CqObject {
                 _ => Ok(done as isize),
             }
         })
+    }
+
+    /// Gives a program an entry, and whose it is.
+    ///
+    /// # Safety
+    ///
+    /// Room for more than `at` entries, and for as many sources or none.
+    #[inline(always)]
+    unsafe fn give(&self, entry: &Entry, into: *mut c_void, sources: *mut FiAddr, at: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let place = into.cast::<u8>().add(at * self.entry_bytes);
+            match self.entry_bytes {
+                TAGGED_BYTES => entry.put::<{ TAGGED_BYTES / 8 }>(place),
+                DATA_BYTES => entry.put::<{ DATA_BYTES / 8 }>(place),
+                MSG_BYTES => entry.put::<{ MSG_BYTES / 8 }>(place),
+                _ => entry.put::<{ CONTEXT_BYTES / 8 }>(place),
+            }
+            if !sources.is_null() {
+                put(sources.add(at), entry.source);
+            }
+        }
     }
 
     /// # Safety
@@ -220,7 +301,7 @@ impl CqObject {
         let (begun, until) = (Instant::now(), wait::until(timeout_ms));
         loop {
             // SAFETY: the caller's promise.
-            match unsafe { self.read(into, count, sources) } {
+            match unsafe { self.read_all(into, count, sources) } {
                 Err(Errno(libc::EAGAIN)) => {}
                 done => return done,
             }
@@ -304,7 +385,7 @@ call! {
     entry readfrom(
         cq: *mut FidCq, into: *mut c_void, count: usize, sources: *mut FiAddr,
     ) -> isize {
-        object::<CqObject, _>(cq)?.read(into, count, sources)
+        object::<CqObject, _>(cq)?.read_all(into, count, sources)
     }
 }
 

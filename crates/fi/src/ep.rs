@@ -9,7 +9,7 @@ mod rma;
 mod settings;
 mod tagged;
 
-use crate::abi::{self, FiAddr, Fid, FidEp, Info, Ops, OpsCm, OpsEp};
+use crate::abi::{self, CqEntry, FiAddr, Fid, FidEp, Info, Ops, OpsCm, OpsEp};
 use crate::av::{Av, AvObject};
 use crate::boundary::{Errno, Result, call, give, held, object, put, put_bytes, take};
 use crate::cntr::{Cntr, CntrObject};
@@ -23,6 +23,7 @@ use covey_io::os::limits;
 use covey_io::os::mixed::{ADDRESS_BYTES, Address, Mixed, Secret};
 use covey_io::os::random;
 use covey_uzura::{Claim, Completion, Config, Engine, OpId, Probe};
+use covey_wire::transport::Glance;
 use covey_wire::{Peer, Span, Transport};
 use libc::iovec;
 use messages::Pieces;
@@ -151,6 +152,13 @@ impl State {
         if let Ok((endpoint, avs, mut queues)) = self.endpoint(number) {
             endpoint.progress(avs, &mut queues);
         }
+    }
+
+    /// Looks for a message of an endpoint that has come, where that takes least, and gives the end of its receive to `with`.
+    #[inline(always)]
+    pub fn glance(&mut self, number: usize, cq: usize, with: impl FnMut(CqEntry)) -> Glance {
+        let Ok((endpoint, avs, mut queues)) = self.endpoint(number) else { return Glance::Unknown };
+        endpoint.glance(avs, &mut queues, cq, with)
     }
 
     /// Whether one may sleep until the endpoint's transport wakes.

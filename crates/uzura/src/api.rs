@@ -285,6 +285,21 @@ pub struct Completion {
     pub at: u64,
 }
 
+/// A short message that was received as most are, with what a [`Completion`] would say of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Short {
+    /// What the caller gave with the receive.
+    pub context: u64,
+    /// Whose message it was.
+    pub peer: Peer,
+    /// Its tag.
+    pub tag: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// The word that it came with.
+    pub data: Option<u64>,
+}
+
 impl Completion {
     /// An operation that has ended well.
     #[inline]

@@ -325,6 +325,12 @@ impl<M: Memory> Core<M> {
         self.enqueue(peer);
     }
 
+    /// A packet that is none of the usual short messages.
+    #[inline(never)]
+    pub fn packet_other(&mut self, peer: Peer, head: &[u8], payload: &[u8]) {
+        self.packet(peer, head, payload);
+    }
+
     /// A packet that is not a short message.
     fn no_message(&mut self, peer: Peer, head: Option<Head>, payload: &[u8]) {
         match head {

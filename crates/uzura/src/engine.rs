@@ -16,7 +16,7 @@ use crate::packet::PLAIN;
 use crate::peers::ENVELOPE_BYTES;
 use crate::table::Registration;
 use covey_layout::Layout;
-use covey_wire::transport::{ACCESS, Published};
+use covey_wire::transport::{ACCESS, Glance, Published};
 use covey_wire::{Memory, Peer, Span, Transport};
 use std::time::Duration;
 
@@ -309,6 +309,36 @@ impl<T: Transport, M: Memory> Engine<T, M> {
             happened += self.pump_all();
         }
         happened
+    }
+
+    /// Looks for a message that has come, where that takes least: who waits for one looks as often as it can. A short one that
+    /// a receive has taken whole is given to `with`, and has no completion: then this says [`Glance::Taken`].
+    #[inline(always)]
+    pub fn glance(&mut self, mut with: impl FnMut(Short)) -> Glance {
+        if !self.is_quiet() {
+            return Glance::Unknown;
+        }
+        let (core, mut is_short) = (&mut self.core, false);
+        let glance = self.transport.glance(|peer, head, payload| {
+            match core.receive_short(peer, head, payload) {
+                Some(short) => {
+                    is_short = true;
+                    with(short);
+                }
+                None => core.packet_other(peer, head, payload),
+            }
+        });
+        if glance == Glance::Taken && !is_short { Glance::Unknown } else { glance }
+    }
+
+    /// Whether there is nothing to be told, and nothing to be tried again.
+    #[inline(always)]
+    fn is_quiet(&self) -> bool {
+        let core = &self.core;
+        core.completions.is_empty()
+            && core.let_go.is_empty()
+            && core.matched.is_empty()
+            && core.queue.is_empty()
     }
 
     /// The end of an operation, if one has ended. They come in the order of their ends. What peers told of their puts comes

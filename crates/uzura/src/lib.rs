@@ -52,7 +52,7 @@ mod table;
 
 pub use api::{
     Access, Claim, Completion, Config, Done, End, Form, HEADER_BYTES_MAX, Key, Local, Match,
-    Message, OpId, Probe, Remote, Rights, Rule, Source, Started, Stats, Tag,
+    Message, OpId, Probe, Remote, Rights, Rule, Short, Source, Started, Stats, Tag,
 };
 pub use atomics::Compare;
 pub use engine::Engine;

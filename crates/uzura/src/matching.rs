@@ -62,6 +62,36 @@ impl Posted {
         ops[index].next = OpIndex::NONE;
     }
 
+    /// Takes the receive that a message is for, if that is the first of the only list that has any, and `is_it` is true of it.
+    #[inline(always)]
+    pub fn take_first(
+        &mut self,
+        ops: &mut Ops,
+        peer: Peer,
+        tag: u64,
+        is_it: impl FnOnce(&Op) -> bool,
+    ) -> Option<OpIndex> {
+        let exact = &mut self.exact[bucket(peer, tag)];
+        let list = match (exact.first, self.wild.first) {
+            (OpIndex::NONE, _) => &mut self.wild,
+            (_, OpIndex::NONE) => exact,
+            _ => return None,
+        };
+        let index = list.first;
+        if self.rules.first != OpIndex::NONE || index == OpIndex::NONE {
+            return None;
+        }
+        let op = &ops[index];
+        if !op.takes(peer, tag) || !is_it(op) {
+            return None;
+        }
+        list.first = op.next;
+        if list.last == index {
+            list.last = OpIndex::NONE;
+        }
+        Some(index)
+    }
+
     /// Takes the receive that a message is for. One that takes many stays.
     #[inline(always)]
     pub fn take(&mut self, ops: &mut Ops, peer: Peer, tag: u64, header: &[u8]) -> Option<OpIndex> {
@@ -154,8 +184,7 @@ fn find(ops: &Ops, list: List<OpIndex>, peer: Peer, tag: u64) -> Option<(OpIndex
 
 #[inline]
 fn fits(ops: &Ops, index: OpIndex, peer: Peer, tag: u64) -> bool {
-    let op = &ops[index];
-    (op.peer == peer || op.peer == ANYBODY) && (op.tag ^ tag) & !op.ignore == 0
+    ops[index].takes(peer, tag)
 }
 
 fn follows(ops: &Ops, index: OpIndex, header: &[u8]) -> bool {

@@ -251,6 +251,16 @@ impl Ops {
         Completion { end, context, result, peer, tag, bytes, data, at }
     }
 
+    /// Ends a receive that was posted and has no more than that. Says what it was posted with.
+    #[inline(always)]
+    pub fn remove_plain(&mut self, index: OpIndex) -> u64 {
+        let op = &mut self.all[index.place()];
+        op.what = What::Free;
+        op.generation = op.generation.wrapping_add(1) & GENERATION_MAX;
+        self.free.push(index);
+        op.context
+    }
+
     /// What a peer calls it.
     #[inline]
     pub fn wire(&self, index: OpIndex) -> Wire {
@@ -317,6 +327,12 @@ impl std::ops::IndexMut<OpIndex> for Ops {
 }
 
 impl Op {
+    /// Whether it is a receive for such a message, by source and tag.
+    #[inline(always)]
+    pub fn takes(&self, peer: Peer, tag: u64) -> bool {
+        (self.peer == peer || self.peer == ANYBODY) && (self.tag ^ tag) & !self.ignore == 0
+    }
+
     /// Something went wrong on the way. The first fault stays, but one that says that a part is there.
     pub fn spoil(&mut self, fault: crate::Fault) {
         if matches!(self.fault, None | Some(crate::Fault::Truncated)) {

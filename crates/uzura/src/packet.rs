@@ -97,6 +97,21 @@ macro_rules! heads {
 }
 
 impl Head {
+    /// The tag, and the word, of a message that has no more than that; `None` where it is not one. The same as
+    /// [`Head::decode`] says, without the other kinds.
+    #[inline(always)]
+    pub fn short(bytes: &[u8]) -> Option<(u64, Option<u64>)> {
+        if let Ok(message) = <&[u8; Head::MESSAGE_BYTES]>::try_from(bytes) {
+            let word =
+                |at: usize| message[at..].first_chunk().map(|word| u64::from_le_bytes(*word));
+            let is_it = (message[0], message[5]) == (14, 2) && message[22..24] == [0xff; 2];
+            return if is_it { Some((word(6)?, word(14))) } else { None };
+        }
+        let eager = <&[u8; Head::EAGER_BYTES]>::try_from(bytes).ok()?;
+        let tag = eager.last_chunk()?;
+        (eager[0] == 2).then(|| (u64::from_le_bytes(*tag), None))
+    }
+
     /// Bytes of a message's head that has a tag only.
     pub const EAGER_BYTES: usize = 9;
     /// Those of one that has more.
@@ -239,11 +254,27 @@ mod tests {
             Head::Swap { op: Wire(1), slot: 2, types: 3, key, at },
             Head::Get { op: Wire(1), slot: 2, key, at, total },
             Head::Message { op: Wire(1), traits: 1, tag: 1, data: 3, types: 2, header: 256 },
+            Head::Message { op: Wire(1), traits: 2, tag: 1, data: 3, types: 2, header: 0 },
+            Head::Message { op: Wire(1), traits: 3, tag: 1, data: 3, types: PLAIN, header: 0 },
+            Head::Message {
+                op: Wire(1),
+                traits: 2,
+                tag: 1 << 40,
+                data: 3,
+                types: PLAIN,
+                header: 0,
+            },
             Head::Written { data: u64::MAX, bytes: 9 },
             Head::Atomic { op: Wire(1), kind: 2, what: 3, element: 4, key, at },
         ];
         for head in heads {
             let bytes = head.encode();
+            let short = match head {
+                Head::Eager { tag } => Some((tag, None)),
+                Head::Message { traits: 2, tag, data, types: PLAIN, .. } => Some((tag, Some(data))),
+                _ => None,
+            };
+            assert_eq!(Head::short(&bytes), short);
             assert_eq!(Head::decode(&bytes), Some(head));
             assert_eq!(Head::decode(&bytes[..bytes.len() - 1]), None, "{head:?}");
             assert_eq!(Head::decode(&[&*bytes, &[0]].concat()), None, "{head:?}");

@@ -16,5 +16,5 @@ fn no_byte_is_lost_doubled_or_misplaced_in_two_hundred_seeds() {
     assert!(sum.helped > 20, "{sum:?}");
     assert!(parts.iter().all(|part| *part > 300), "{sum:?}");
     assert!(sum.mixed > 30 && sum.posted > 50, "{sum:?}");
-    assert!(sum.words > 50 && sum.delivered > 300, "{sum:?}");
+    assert!(sum.words > 50 && sum.delivered > 300 && sum.glances > 20, "{sum:?}");
 }

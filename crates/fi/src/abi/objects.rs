@@ -251,6 +251,14 @@ pub struct CqEntry {
     pub tag: u64,
 }
 
+impl CqEntry {
+    /// One that says no more.
+    #[inline]
+    pub fn of(op_context: *mut c_void, flags: u64) -> CqEntry {
+        CqEntry { op_context, flags, len: 0, buf: std::ptr::null_mut(), data: 0, tag: 0 }
+    }
+}
+
 /// `struct fi_cq_err_entry`, as far as 1.17 has it; from 1.20 on a source address follows.
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -136,9 +136,6 @@ impl Endpoint {
         queues: &mut Queues<'_>,
         message: Outgoing<'_>,
     ) -> Result<()> {
-        if let Some(Some(peer)) = self.peers.get(message.to as usize) {
-            self.engine.transport().prepare(*peer, message.pieces.bytes());
-        }
         let (flags, is_injected) = message.flags.of(self.tx_flags);
         if flags & !SEND_FLAGS != 0 {
             return Err(Errno(abi::EBADFLAGS));
@@ -329,14 +326,7 @@ impl Endpoint {
     /// Reports a message that has left in the call that sent it.
     #[inline(never)]
     fn injected(&mut self, queues: &mut Queues<'_>, message: Outgoing<'_>) {
-        let entry = CqEntry {
-            op_context: message.context,
-            flags: message.kind,
-            len: 0,
-            buf: std::ptr::null_mut(),
-            data: 0,
-            tag: 0,
-        };
+        let entry = CqEntry::of(message.context, message.kind);
         if let Some(cq) = self.tx.cq.and_then(|cq| queues.cqs.find(cq)) {
             cq.push(Entry { entry, source: abi::ADDR_UNSPEC, failed: None });
         }

@@ -1,11 +1,12 @@
 //! What goes on in an endpoint, and what is reported of it.
 
 use super::{COUNTED, Endpoint, Op, Queues, Room, messages};
-use crate::abi::{self, CqEntry};
+use crate::abi::{self, CqEntry, FiAddr};
 use crate::av::Av;
 use crate::cq::Entry;
 use crate::slab::Slab;
-use covey_uzura::{Access, Completion, End, Fault, Probe};
+use covey_uzura::{Access, Completion, End, Fault, Probe, Short};
+use covey_wire::transport::Glance;
 use covey_wire::{Peer, Transport};
 use libc::iovec;
 use std::ffi::c_void;
@@ -42,6 +43,37 @@ impl Endpoint {
         }
         self.engine.poll();
         self.drain(avs, queues);
+    }
+
+    /// Looks for a message that has come, where that takes least, and gives the end of its receive to `with`.
+    #[inline(always)]
+    pub(super) fn glance(
+        &mut self,
+        avs: &Slab<Av>,
+        queues: &mut Queues<'_>,
+        cq: usize,
+        mut with: impl FnMut(CqEntry),
+    ) -> Glance {
+        let is_plain = !self.sleeps && !self.is_counted && self.late.is_empty();
+        if !is_plain || self.rx.cq != Some(cq) {
+            return Glance::Unknown;
+        }
+        let Endpoint { engine, ops, .. } = self;
+        let mut other = None;
+        let glance = engine.glance(|got| {
+            let number = got.context as usize;
+            match ops.look(number) {
+                Some(&Op { context, kind, reports: true, memory: None, .. }) => {
+                    ops.remove(number);
+                    with(entry_of(context, kind, got.bytes, got.tag, got.data));
+                }
+                _ => other = Some(got),
+            }
+        });
+        let Some(Short { context, peer, tag, bytes, data }) = other else { return glance };
+        let ended = Ended { result: Ok(()), peer: Some(peer), tag, bytes, data };
+        self.ended(avs, queues, context as usize, &ended);
+        Glance::Unknown
     }
 
     /// Reports what has ended.
@@ -129,24 +161,11 @@ impl Endpoint {
         let is_received = op.kind & abi::RECV != 0;
         let report = if is_received { self.rx } else { self.tx };
         let Some(cq) = report.cq.filter(|_| op.reports || !is_well) else { return };
-        let mut entry = CqEntry {
-            op_context: op.context,
-            flags: op.kind,
-            len: 0,
-            buf: std::ptr::null_mut(),
-            data: 0,
-            tag: 0,
+        let (mut entry, source) = if is_received {
+            self.received(avs, op, done)
+        } else {
+            (CqEntry::of(op.context, op.kind), abi::ADDR_UNSPEC)
         };
-        let mut source = abi::ADDR_UNSPEC;
-        if is_received {
-            entry.len = done.bytes as usize;
-            entry.tag = done.tag;
-            entry.data = done.data.unwrap_or(0);
-            entry.flags |= if done.data.is_some() { abi::REMOTE_CQ_DATA } else { 0 };
-            if let Some(peer) = done.peer.filter(|_| is_well) {
-                source = self.number(avs, peer);
-            }
-        }
         let failed = done.result.err().map(|fault| {
             let lost = if fault == Fault::Truncated { op.lost(done.bytes) } else { 0 };
             entry.len -= lost.min(entry.len);
@@ -155,6 +174,14 @@ impl Endpoint {
         if let Some(cq) = queues.cqs.find(cq) {
             cq.push(Entry { entry, source, failed });
         }
+    }
+
+    /// The end of a receive, and whose message it was.
+    #[inline(always)]
+    fn received(&mut self, avs: &Slab<Av>, op: Names, done: &Ended) -> (CqEntry, FiAddr) {
+        let entry = entry_of(op.context, op.kind, done.bytes, done.tag, done.data);
+        let peer = done.peer.filter(|_| done.result.is_ok());
+        (entry, peer.map_or(abi::ADDR_UNSPEC, |peer| self.number(avs, peer)))
     }
 
     /// Whether the queue takes more of what peers have written here.
@@ -173,12 +200,9 @@ impl Endpoint {
             self.count(queues, kind, true);
         }
         let entry = CqEntry {
-            op_context: std::ptr::null_mut(),
-            flags: kind | abi::REMOTE_CQ_DATA,
             len: done.bytes as usize,
-            buf: std::ptr::null_mut(),
             data: done.data.unwrap_or(0),
-            tag: 0,
+            ..CqEntry::of(std::ptr::null_mut(), kind | abi::REMOTE_CQ_DATA)
         };
         let source = self.number(avs, done.peer);
         if let Some(cq) = self.rx.cq.and_then(|cq| queues.cqs.find(cq)) {
@@ -226,14 +250,7 @@ impl Endpoint {
     /// Reports that a buffer for many messages is the program's again.
     fn released(&mut self, queues: &mut Queues<'_>, done: Completion) {
         let Some(op) = self.ops.remove(done.context as usize) else { return };
-        let entry = CqEntry {
-            op_context: op.context,
-            flags: abi::MULTI_RECV,
-            len: 0,
-            buf: std::ptr::null_mut(),
-            data: 0,
-            tag: 0,
-        };
+        let entry = CqEntry::of(op.context, abi::MULTI_RECV);
         let failed = done.result.err().map(|fault| (messages::errno(fault).0, 0));
         if let Some(cq) = self.rx.cq.and_then(|cq| queues.cqs.find(cq)) {
             cq.push(Entry { entry, source: abi::ADDR_UNSPEC, failed });
@@ -283,6 +300,14 @@ impl Endpoint {
             }
         }
     }
+}
+
+/// The end of a receive.
+#[inline(always)]
+fn entry_of(context: *mut c_void, kind: u64, bytes: u64, tag: u64, data: Option<u64>) -> CqEntry {
+    let flags = kind | if data.is_some() { abi::REMOTE_CQ_DATA } else { 0 };
+    let (len, data) = (bytes as usize, data.unwrap_or(0));
+    CqEntry { len, data, tag, ..CqEntry::of(context, flags) }
 }
 
 /// What is reported of an operation.

@@ -29,7 +29,7 @@ use super::own::Own;
 use super::packets::{Options, PACKET_BYTES_MAX, Tcp};
 use super::shm::{self, Shm};
 use crate::lane::{Choice, Laned, Outcome};
-use covey_wire::transport::{OneCopy, Published, Refused, Sink, Transfer};
+use covey_wire::transport::{Glance, OneCopy, Published, Refused, Sink, Transfer};
 use covey_wire::{Peer, Span, Transport};
 use door::{Door, Known};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -79,6 +79,8 @@ pub struct Mixed {
     far_waits: bool,
     rounds: u32,
     looked_ms: u64,
+    /// Somebody is being met: each poll looks for more of that.
+    is_meeting: bool,
 }
 
 impl Mixed {
@@ -103,6 +105,7 @@ impl Mixed {
             far_waits: false,
             rounds: 0,
             looked_ms: 0,
+            is_meeting: false,
         })
     }
 
@@ -131,6 +134,7 @@ impl Mixed {
         }
         door.call(peer, *to);
         door.look(&mut self.sides, &self.events);
+        self.is_meeting = true;
         Ok(peer)
     }
 
@@ -174,14 +178,6 @@ impl Mixed {
         self.sides.no_ethernet.as_deref()
     }
 
-    /// So many bytes are about to be sent to a peer: the memory that they will be written into is fetched meanwhile.
-    #[inline]
-    pub fn prepare(&self, peer: Peer, bytes: usize) {
-        if let Side::Near(near) = self.sides.of(peer) {
-            self.sides.shm.prepare(Peer(near), bytes);
-        }
-    }
-
     /// Lets nobody begin to access memory of ours any more, and says whether nobody does. Where a peer still does, because
     /// it was stopped in the middle, this is asked again.
     pub fn is_left_alone(&mut self) -> bool {
@@ -222,10 +218,11 @@ impl Mixed {
     #[cold]
     fn look(&mut self) {
         self.looked_ms = super::clock::coarse_ms();
-        if let Some(door) = &mut self.door
-            && (door.is_busy() || super::shm::has_event(&self.events))
-        {
-            door.look(&mut self.sides, &self.events);
+        if let Some(door) = &mut self.door {
+            if door.is_busy() || super::shm::has_event(&self.events) {
+                door.look(&mut self.sides, &self.events);
+            }
+            self.is_meeting = door.is_busy();
         }
         if self.listens_by_tcp && self.sides.far.is_empty() {
             // Where there are peers already, TCP finds others while it is polled.
@@ -367,6 +364,19 @@ impl Transport for Mixed {
         happened
     }
 
+    #[inline(always)]
+    fn glance(&mut self, mut with: impl FnMut(Peer, &[u8], &[u8])) -> Glance {
+        let Sides { shm, all, told, lost, near, far, .. } = &mut self.sides;
+        let is_plain = *told == all.len() && lost.is_empty() && far.is_empty();
+        let is_alone = !self.is_meeting && self.own_packets.is_empty();
+        let rounds = self.rounds.wrapping_add(1);
+        if !is_plain || !is_alone || rounds.is_multiple_of(GLANCES) {
+            return Glance::Unknown;
+        }
+        self.rounds = rounds;
+        shm.glance(|peer, head, payload| with(near[peer.0 as usize], head, payload))
+    }
+
     fn is_reachable(&self, peer: Peer) -> bool {
         match self.sides.of(peer) {
             Side::Near(near) => self.sides.shm.is_reachable(Peer(near)),
@@ -491,6 +501,8 @@ impl Mixed {
 
 /// Polls between two looks at who has come.
 const ROUNDS: u32 = 256;
+/// One of so many glances is a poll, which looks at the clock.
+const GLANCES: u32 = 64;
 /// Polls between two looks at the clock.
 const CLOCK_ROUNDS: u32 = 4;
 /// What an endpoint may have sent to itself and not taken.

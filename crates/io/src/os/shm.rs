@@ -23,7 +23,9 @@ mod sleep;
 use super::net::SocketFile;
 use super::own::{Mappings, Own};
 use arena::{Arena, ArenaPlan};
-use covey_wire::transport::{ACCESS, OneCopy, PUBLISHED_MAX, Published, Refused, Sink, Transfer};
+use covey_wire::transport::{
+    ACCESS, Glance, OneCopy, PUBLISHED_MAX, Published, Refused, Sink, Transfer,
+};
 use covey_wire::{Peer, Span, Transport};
 use heap::Heap;
 use link::{Fetch, Link};
@@ -287,14 +289,6 @@ impl Shm {
         self.links.iter().map(Link::helped_bytes).sum()
     }
 
-    /// So many bytes are about to be sent to a peer: the memory that they will be written into is fetched meanwhile.
-    #[inline]
-    pub fn prepare(&self, peer: Peer, bytes: usize) {
-        if let Some(link) = self.links.get(peer.0 as usize) {
-            link.prepare(bytes);
-        }
-    }
-
     /// Lets nobody begin to access memory of ours any more, and says whether nobody does. Where a peer still does, because
     /// it was stopped in the middle, this is asked again.
     pub fn is_left_alone(&mut self) -> bool {
@@ -423,6 +417,36 @@ impl Transport for Shm {
             self.polls += if happened == 0 { 1 } else { FULL_POLL };
         }
         happened
+    }
+
+    #[inline(always)]
+    fn glance(&mut self, mut with: impl FnMut(Peer, &[u8], &[u8])) -> Glance {
+        let count = self.links.len();
+        if self.joined < count || self.polls >= POLLS_MAX {
+            return Glance::Unknown;
+        }
+        let mut index = self.turn;
+        for _ in 0..count {
+            if index >= count {
+                index = 0;
+            }
+            let mut bytes = 0;
+            let glance = self.links[index].glance(|head, payload| {
+                bytes = payload.len();
+                with(Peer(index as u32), head, payload);
+            });
+            match glance {
+                Glance::Nothing => index += 1,
+                Glance::Taken => {
+                    self.links[index].took(bytes);
+                    (self.turn, self.polls) = (index + 1, self.polls + FULL_POLL);
+                    return Glance::Taken;
+                }
+                Glance::Unknown => return Glance::Unknown,
+            }
+        }
+        self.polls += 1;
+        Glance::Nothing
     }
 
     fn is_reachable(&self, peer: Peer) -> bool {

@@ -4,6 +4,7 @@
 //! All processes of a [`Carriers`] live on one thread. Each gets a [`SimTransport`] and a [`SimMemory`]; what happens in
 //! which order comes from a seed.
 
+mod arrive;
 mod laned;
 mod memory;
 
@@ -11,7 +12,7 @@ use super::Rng;
 use super::card::{self, Access, Row};
 use super::shares::Share;
 use covey_wire::transport::{
-    HEAD_BYTES_MAX, OneCopy, PUBLISHED_MAX, Published, Refused, Sink, Transfer,
+    Glance, HEAD_BYTES_MAX, OneCopy, PUBLISHED_MAX, Published, Refused, Sink, Transfer,
 };
 use covey_wire::{Peer, Span, Transport};
 use std::cell::RefCell;
@@ -345,27 +346,6 @@ impl SimTransport {
         None
     }
 
-    fn deliver(&mut self, other: usize, packet: Packet, sink: &mut impl Sink) {
-        let peer = Carriers::peer(self.me, other);
-        let (span, token) = match packet.payload {
-            Payload::Copied(bytes) => return sink.packet(peer, &packet.head, &bytes),
-            Payload::Posted { span, token } => (span, token),
-        };
-        let bytes = part(&self.memories[other].borrow(), other, span).map(<[u8]>::to_vec);
-        let bytes = bytes.expect("what was posted is memory");
-        self.net.borrow_mut().ends[other].sent.push(token);
-        match sink.place(peer, &packet.head, bytes.len()) {
-            None => sink.packet(peer, &packet.head, &bytes),
-            Some(span) => {
-                let mut memory = self.memories[self.me].borrow_mut();
-                let place = part_mut(&mut memory, self.me, span);
-                place.expect("a place is memory").copy_from_slice(&bytes);
-                drop(memory);
-                sink.placed(peer, &packet.head, bytes.len());
-            }
-        }
-    }
-
     fn copy_from(
         &self,
         other: usize,
@@ -472,6 +452,10 @@ impl Transport for SimTransport {
             }
         }
         budget
+    }
+
+    fn glance(&mut self, with: impl FnMut(Peer, &[u8], &[u8])) -> Glance {
+        self.glance_at(with)
     }
 
     fn is_reachable(&self, _peer: Peer) -> bool {

@@ -2,7 +2,7 @@
 
 use super::Core;
 use crate::Fault;
-use crate::api::{Access, Completion, End, Rights};
+use crate::api::{Access, Completion, End, Rights, Short};
 use crate::envelope::{Envelope, Traits};
 use crate::matching::Body;
 use crate::numbers::OpIndex;
@@ -10,7 +10,7 @@ use crate::ops::{Op, Ready, State};
 use crate::order::Types;
 use crate::packet::{Head, PLAIN};
 use crate::peers::ENVELOPE_BYTES;
-use covey_wire::{Memory, Peer, Span};
+use covey_wire::{Memory, Peer, Span, copy_short};
 
 /// What a peer says of a message that waits.
 pub(super) struct Waiting {
@@ -95,6 +95,34 @@ impl<M: Memory> Core<M> {
             self.stats.bytes_held += payload.len() as u64;
             early.add(peer, envelope, Body::Whole(buffer), cost, types);
         }
+    }
+
+    /// Receives a message as most are: short, with a tag and perhaps a word, for a receive that has room for all of it and is
+    /// found at once. `None`: it is not, and nothing was done.
+    #[inline(always)]
+    pub fn receive_short(&mut self, peer: Peer, head: &[u8], payload: &[u8]) -> Option<Short> {
+        let (tag, data) = Head::short(head)?;
+        let state = self.peers.get_mut(peer.0 as usize)?;
+        if !state.alive || state.is_foreign {
+            return None;
+        }
+        let bytes = payload.len() as u64;
+        let posted = &mut self.queues[Traits::default().queue()].posted;
+        let index = posted.take_first(&mut self.ops, peer, tag, |op| {
+            let is_plain = op.traits.is_none() && op.more.is_none() && op.local.form.is_none();
+            is_plain && op.bytes >= bytes
+        })?;
+        state.owed += bytes + ENVELOPE_BYTES;
+        if state.owed >= self.config.window_bytes / 4 {
+            self.enqueue(peer);
+        }
+        self.stats.bytes_copied += bytes;
+        let place = Span::new(self.ops[index].local.span.address, bytes);
+        // The span was looked at when the receive was posted, and has room for all of it.
+        let given = self.memory.write(place, |into| copy_short(into, payload));
+        debug_assert!(given.is_ok(), "{given:?}");
+        let context = self.ops.remove_plain(index);
+        Some(Short { context, peer, tag, bytes, data })
     }
 
     /// Where a message is to be read whose head has come: into the memory of the receive that it is for, if that takes it as

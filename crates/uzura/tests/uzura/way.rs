@@ -2,7 +2,7 @@
 
 use covey_io::lane::{Choice, Laned};
 use covey_io::sim::{Carriers, SimMemory, SimTransport, SimWire};
-use covey_wire::transport::{OneCopy, Published, Refused, Sink, Transfer};
+use covey_wire::transport::{Glance, OneCopy, Published, Refused, Sink, Transfer};
 use covey_wire::{Peer, Span, Transport};
 
 pub enum Way {
@@ -66,6 +66,10 @@ impl Transport for Way {
 
     fn poll(&mut self, budget: usize, sink: &mut impl Sink) -> usize {
         either!(self, way => way.poll(budget, sink))
+    }
+
+    fn glance(&mut self, with: impl FnMut(Peer, &[u8], &[u8])) -> Glance {
+        either!(self, way => way.glance(with))
     }
 
     fn is_reachable(&self, peer: Peer) -> bool {

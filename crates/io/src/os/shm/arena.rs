@@ -193,6 +193,7 @@ impl Arena {
     }
 
     /// What the writer of an inbox offers to its owner.
+    #[inline(always)]
     pub fn offer(&self, index: u32) -> &Offer {
         // SAFETY: the third and the fourth line of the inbox, made of atomics.
         unsafe { &*self.inbox(index).add(128).cast::<Offer>() }

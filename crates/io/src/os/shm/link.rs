@@ -6,7 +6,7 @@ use super::reach::Process;
 use super::ring::{Broken, Reader, Writer};
 use super::share::{By, Choice, Claimed, Help, Offers, STAGED_PIECES, Stands, Units};
 use super::{Settings, barrier, reach, sleep};
-use covey_wire::transport::{PUBLISHED_MAX, Published, Refused, Sink, Transfer};
+use covey_wire::transport::{Glance, PUBLISHED_MAX, Published, Refused, Sink, Transfer};
 use covey_wire::{Peer, Span};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -141,18 +141,12 @@ impl Link {
         self.is_alive && is_awake && self.theirs.cpu().load(Ordering::Relaxed) == cpu
     }
 
-    /// So many bytes are about to be sent.
-    #[inline]
-    pub fn prepare(&self, bytes: usize) {
-        self.writer.prepare(bytes, 0);
-    }
-
     /// Packets were taken, the last one with so many bytes. Who has answered the one before answers this one too, mostly with
     /// as many: the memory for that comes while what was taken is looked at.
     #[inline]
     pub fn took(&mut self, bytes: usize) {
         if std::mem::take(&mut self.sent) > 0 {
-            self.prepare(bytes);
+            self.writer.prepare(bytes, 0);
         }
     }
 
@@ -179,6 +173,23 @@ impl Link {
         let taken = self.reader.take(with);
         self.is_broken = taken.is_err();
         taken
+    }
+
+    /// Lends the next packet, if that is all that there may be to do.
+    #[inline(always)]
+    pub fn glance(&mut self, with: impl FnOnce(&[u8], &[u8])) -> Glance {
+        let is_asked = || self.help.is_wanted(self.ours.offer(self.inbox));
+        if !self.is_alive || self.is_broken || self.fetching.is_some() || is_asked() {
+            return Glance::Unknown;
+        }
+        match self.reader.take(with) {
+            Ok(true) => Glance::Taken,
+            Ok(false) => Glance::Nothing,
+            Err(Broken) => {
+                self.is_broken = true;
+                Glance::Unknown
+            }
+        }
     }
 
     #[inline]

@@ -157,7 +157,7 @@ impl Reader {
     }
 
     /// Lends the next packet. False when there is none.
-    #[inline]
+    #[inline(always)]
     pub fn take(&mut self, with: impl FnOnce(&[u8], &[u8])) -> Result<bool, Broken> {
         let Some(word) = self.word() else {
             // Where the next packet has a payload, its first bytes come together with its line, and not after it.
@@ -174,8 +174,8 @@ impl Reader {
             let slot = self.slots.add(self.at as usize % SLOTS);
             std::slice::from_raw_parts((&raw const (*slot).bytes).cast::<u8>(), INLINE_BYTES)
         };
-        if head + bytes <= INLINE_BYTES {
-            with(&line[..head], &line[head..head + bytes]);
+        let payload = if head + bytes <= INLINE_BYTES {
+            &line[head..head + bytes]
         } else {
             let at = place(self.bulk_at, bytes);
             // SAFETY: `place` saw to it that it lies within the ring of bytes, of which this part is not written to
@@ -184,8 +184,9 @@ impl Reader {
                 std::slice::from_raw_parts(self.bulk.add(at as usize % BULK_BYTES), bytes)
             };
             self.bulk_at = at + lines(bytes);
-            with(&line[..head], payload);
-        }
+            payload
+        };
+        with(&line[..head], payload);
         self.at += 1;
         if self.at - self.told >= SLOTS as u64 / 4
             || self.bulk_at - self.bulk_told >= BULK_BYTES as u64 / 4
