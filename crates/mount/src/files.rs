@@ -29,6 +29,14 @@ pub trait Files: Send + Sync + 'static {
     fn consistency(&self, _file: &Self::File) -> Option<Consistency> {
         None
     }
+    /// The version of a small file and all that it holds, where both are known under a lease.
+    fn whole(&self, _file: &Self::File) -> Option<(u64, Bytes)> {
+        None
+    }
+    /// Whether [`Files::whole`] knows the file, after it was asked for where others of its directory come with it.
+    fn bring_whole(&self, _file: &Self::File) -> impl Future<Output = bool> {
+        async { false }
+    }
     /// Has `forget` called before anything of that changes.
     fn on_revoke(&self, _forget: Forget) {}
 

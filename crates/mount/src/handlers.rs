@@ -15,6 +15,7 @@ mod locks;
 mod modes;
 mod names;
 mod space;
+mod stored;
 mod table;
 mod who;
 mod xattr;
@@ -217,7 +218,7 @@ impl<F: Files> Session<F> {
             Statfs {} => Box::pin(self.statfs()).await,
             Ioctl { .. } => Err(Errno::because(ENOTTY, "no ioctl is known here")),
             Init { .. } => {
-                let (answer, settled) = init::init(&request)?;
+                let (answer, settled) = init::init(&request, self.options.consistency)?;
                 settled.map(|settled| self.settled.set(settled));
                 Ok(answer)
             }

@@ -14,6 +14,7 @@
 //!   lasts. To expire is not to be dropped: whatever is mounted below stays.
 
 mod glimpses;
+mod pages;
 
 pub use glimpses::{Asked, lasts};
 
@@ -36,6 +37,7 @@ pub struct Kernel {
     device: OwnedFd,
     places: Mutex<Places>,
     glimpses: Glimpses,
+    stored: Mutex<pages::Stored>,
     expiring: Beside<Place>,
     dropping: Beside<Id>,
     noting: Beside<Id>,
@@ -46,6 +48,16 @@ struct Beside<T>(Mutex<mpsc::Sender<Job<T>>>);
 
 /// What it is to be done to, and who waits for it.
 type Job<T> = (T, oneshot::Sender<()>);
+
+/// What became of a notification.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Notified {
+    Known,
+    /// The kernel has nothing of the kind.
+    Unknown,
+    /// It had no memory, and has not even looked.
+    Refused,
+}
 
 #[derive(Default)]
 struct Places {
@@ -101,8 +113,8 @@ impl Kernel {
         let (expiring, expiries) = Beside::new();
         let (dropping, drops) = Beside::new();
         let (noting, locks) = Beside::new();
-        let (places, glimpses) = Default::default();
-        let kernel = Kernel { device, places, glimpses, expiring, dropping, noting };
+        let (places, glimpses, stored) = Default::default();
+        let kernel = Kernel { device, places, glimpses, stored, expiring, dropping, noting };
         let kernel = Arc::new(kernel);
         Beside::start(&kernel, "fuse-names", expiries, Kernel::expire)?;
         Beside::start(&kernel, "fuse-pages", drops, |kernel, id| kernel.forget_inode(id, 0))?;
@@ -209,6 +221,11 @@ impl Kernel {
                 for id in expired {
                     kernel.forget_place(id).await;
                 }
+                for Lease { id, .. } in leases.iter().filter(|lease| !lease.place) {
+                    if kernel.pages(*id).is_some() {
+                        kernel.drop_pages_of_old(*id).await;
+                    }
+                }
                 if !awaited.is_empty() {
                     kernel.wait_for(&awaited).await;
                     // What the kernel has made of it by now.
@@ -239,7 +256,7 @@ impl Kernel {
 
     /// Has the lock of a directory for an instant: it is taken to look for the name, which no entry has.
     fn pass_lock(&self, dir: Id) {
-        while !self.forget_name(dir, b".") {
+        while self.forget_name(dir, b".") == Notified::Refused {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -276,27 +293,27 @@ impl Kernel {
         self.forget_name(place.parent, place.name.as_bytes());
     }
 
-    /// False where the kernel has not even looked.
-    fn forget_name(&self, parent: Id, name: &[u8]) -> bool {
+    fn forget_name(&self, parent: Id, name: &[u8]) -> Notified {
         let head = InvalEntry { parent, namelen: name.len() as u32, flags: EXPIRE_ONLY };
         self.notify(NOTIFY_INVAL_ENTRY, &[&encode(&head), name, b"\0"])
     }
 
-    /// False for want of memory in the kernel.
-    fn notify(&self, code: u32, pieces: &[&[u8]]) -> bool {
+    fn notify(&self, code: u32, pieces: &[&[u8]]) -> Notified {
         let length = OutHeader::BYTES + pieces.iter().map(|piece| piece.len()).sum::<usize>();
         let header = encode(&OutHeader { len: length as u32, error: code, unique: 0 });
         let mut slices = vec![IoSlice::new(&header)];
         slices.extend(pieces.iter().map(|piece| IoSlice::new(piece)));
         match rustix::io::retry_on_intr(|| rustix::io::writev(&self.device, &slices)) {
+            Ok(_) => Notified::Known,
             // NOENT: the kernel does not know it. NODEV, PERM, NOTCONN: not mounted, or no longer.
-            Ok(_) | Err(OsError::NOENT | OsError::NODEV | OsError::PERM | OsError::NOTCONN) => {}
+            Err(OsError::NOENT | OsError::NODEV | OsError::PERM | OsError::NOTCONN) => {
+                Notified::Unknown
+            }
             Err(error) => {
                 tracing::error!("fuse: the kernel refused a notification: {error}");
-                return error != OsError::NOMEM;
+                if error == OsError::NOMEM { Notified::Refused } else { Notified::Unknown }
             }
         }
-        true
     }
 
     fn places(&self) -> MutexGuard<'_, Places> {

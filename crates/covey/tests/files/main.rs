@@ -15,6 +15,7 @@ mod layouts;
 mod lease;
 mod mount;
 mod namespace;
+mod pages;
 mod peers;
 mod persist;
 mod posix;

@@ -224,6 +224,19 @@ record! {
 }
 
 record! {
+    /// Of the notification STORE; the data follow.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[allow(missing_docs)]
+    pub struct Store for () {
+        pub nodeid: u64,
+        pub offset: u64,
+        /// Bytes of data.
+        pub size: u32,
+        pub padding: Pad,
+    }
+}
+
+record! {
     /// Of the notification INVAL_INODE.
     #[derive(Clone, Debug, PartialEq, Eq)]
     #[allow(missing_docs)]

@@ -22,6 +22,14 @@ impl Files for Fs {
         file.consistency()
     }
 
+    fn whole(&self, file: &File) -> Option<(u64, Bytes)> {
+        file.whole()
+    }
+
+    async fn bring_whole(&self, file: &File) -> bool {
+        file.bring_whole().await
+    }
+
     fn on_revoke(&self, forget: Forget) {
         Fs::on_revoke(self, forget);
     }

@@ -19,14 +19,14 @@ use std::time::Duration;
 impl<F: Files> Session<F> {
     pub(super) async fn getattr(&self, id: Id) -> Result<Answer> {
         self.behind.settle(id).await;
-        let stat = self.files.stat(id).await?;
+        let stat = self.stat_with_pages(id).await?;
         Ok(self.attr_out(&stat))
     }
 
     /// The same with the time of birth.
     pub(super) async fn statx(&self, id: Id) -> Result<Answer> {
         self.behind.settle(id).await;
-        let stat = self.files.stat(id).await?;
+        let stat = self.stat_with_pages(id).await?;
         self.note_told(&stat.inode);
         Ok(Answer::Small(encode(&statx(&stat, self.attributes_kept(&stat.inode)))))
     }
@@ -146,7 +146,7 @@ impl<F: Files> Session<F> {
         let is_dir = inode.mode & S_IFMT == S_IFDIR;
         let kept = match self.attributes_kept(inode) {
             // The blocks are not known: whoever wants them must ask.
-            _ if inode.sparse => return Duration::ZERO,
+            _ if inode.sparse || !self.pages_agree(inode) => return Duration::ZERO,
             Duration::ZERO => self.glimpse(inode.id, is_listed),
             kept => kept,
         };
@@ -162,7 +162,7 @@ impl<F: Files> Session<F> {
     fn attr_out(&self, stat: &Stat) -> Answer {
         self.note_told(&stat.inode);
         let valid = match self.attributes_kept(&stat.inode) {
-            _ if stat.is_foretold => Duration::ZERO,
+            _ if stat.is_foretold || !self.pages_agree(&stat.inode) => Duration::ZERO,
             // Its blocks are not under the lease.
             Duration::ZERO if stat.inode.sparse => Duration::ZERO,
             Duration::ZERO => self.files.time_left(stat.inode.id).0.saturating_sub(DELAY),

@@ -1,7 +1,7 @@
 //! Open files: OPEN, READ, WRITE, FLUSH, RELEASE and what else goes by a file handle.
 
 use super::{OpenFile, Result, Session, locked};
-use crate::abi::flags::{open, release, write};
+use crate::abi::flags::{fopen, open, release, write};
 use crate::abi::reply::{OpenOut, WriteOut, encode};
 use crate::abi::{Header, Pad, Request};
 use crate::files::Files;
@@ -12,7 +12,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 impl<F: Files> Session<F> {
-    pub(super) async fn open(&self, header: &Header, flags: u32) -> Result<Answer> {
+    pub(super) async fn open(self: &Arc<Self>, header: &Header, flags: u32) -> Result<Answer> {
         let (id, access) = (header.nodeid, access_of(flags));
         let opening = async |who: &Caller| self.files.open(who, id, access).await;
         let file = self.as_caller(header, opening).await?;
@@ -22,7 +22,13 @@ impl<F: Files> Session<F> {
             let cut = async |who: &Caller| self.files.setattr(who, id, set.clone()).await;
             self.as_caller(header, cut).await?;
         }
+        if self.may_store(&file, flags) {
+            self.files.bring_whole(&file).await;
+        }
         let (out, forget) = self.opened(id, file, flags);
+        if self.kernel.pages(id).is_some() {
+            self.sweep_stored();
+        }
         // What LOOKUP has just said may be used for a moment; an open file is asked about each time,
         // unless its mode lets the kernel keep what it has.
         Ok(if forget { Answer::Forgetting(id, encode(&out)) } else { Answer::Small(encode(&out)) })
@@ -31,20 +37,27 @@ impl<F: Files> Session<F> {
     /// Enters a file into the table of open ones; how it is open, and whether its attributes are to
     /// be forgotten.
     pub(super) fn opened(&self, id: Id, file: F::File, flags: u32) -> (OpenOut, bool) {
+        let is_candidate = self.may_store(&file, flags);
         let usage = self.usage(&file, flags);
         let writable = access_of(flags) & 2 != 0;
-        let (open_flags, forget) = self.open_flags(id, &file, usage);
-        let open = OpenFile { id, file, writable, usage };
-        self.count(&open);
+        let (mut open_flags, forget) = self.open_flags(id, &file, usage);
+        let mut open = OpenFile { id, file, writable, usage };
+        if is_candidate && self.store(&mut open) {
+            open_flags = fopen::KEEP_CACHE;
+        } else {
+            self.count(&open);
+        }
         let fh = self.open.insert(open);
         (OpenOut { fh, open_flags, backing_id: 0 }, forget)
     }
 
-    /// A handle is open, and will be in the table.
-    pub(super) fn count(&self, open: &OpenFile<F::File>) {
+    /// A handle is open, and will be in the table; whether it is the only one of its file.
+    pub(super) fn count(&self, open: &OpenFile<F::File>) -> bool {
+        let is_first;
         {
             let mut opened = locked(&self.opened);
             let opens = opened.entry(open.id).or_default();
+            is_first = opens.all == 0;
             opens.all += 1;
             opens.writable += usize::from(open.writable);
             opens.through_pages += usize::from(!open.usage.direct);
@@ -52,9 +65,10 @@ impl<F: Files> Session<F> {
         if open.writable && open.usage.gathers() {
             self.behind.enter(open.id);
         }
+        is_first
     }
 
-    fn closed(&self, open: &OpenFile<F::File>) {
+    pub(super) fn closed(&self, open: &OpenFile<F::File>) {
         if let Entry::Occupied(mut entry) = locked(&self.opened).entry(open.id) {
             let opens = entry.get_mut();
             opens.all -= 1;
@@ -64,6 +78,9 @@ impl<F: Files> Session<F> {
                 locked(&self.untold).remove(&open.id);
             }
             opens.through_pages -= usize::from(!open.usage.direct);
+            if opens.through_pages == 0 && !open.usage.direct {
+                self.kernel.pages_unused(open.id);
+            }
             if opens.all == 0 {
                 entry.remove();
             }
@@ -76,6 +93,9 @@ impl<F: Files> Session<F> {
     pub(super) async fn read(&self, id: Id, fh: u64, offset: u64, size: u32) -> Result<Answer> {
         let open = self.open.find(fh)?;
         self.behind.settle(id).await;
+        if !open.usage.direct && !open.usage.is_kept() {
+            self.kernel.pages_read(id);
+        }
         let data = self.files.read_at(&open.file, offset, size as usize).await?;
         Ok(Answer::Data(data))
     }

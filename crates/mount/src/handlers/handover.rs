@@ -139,6 +139,9 @@ impl Session<Fs> {
         let usage = Usage { mode, direct: file.is_direct };
         let open = OpenFile { id: file.id, file: reopened, writable: file.is_writable, usage };
         self.count(&open);
+        if mode == Consistency::Strict && !usage.direct {
+            self.kernel.pages_in(open.id);
+        }
         self.open.insert_at(file.fh, open);
         Ok(())
     }

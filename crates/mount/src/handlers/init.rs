@@ -7,10 +7,11 @@ use crate::abi::reply::{InitOut, encode};
 use crate::takeover::state::Settled;
 use crate::transport::{Answer, DATA_BYTES_MAX};
 use covey_ninep::tree::Errno;
+use covey_stripe::ops::Consistency;
 
 /// Answers INIT for the file system; what was settled, unless the kernel asks again.
-pub fn init(request: &Request) -> Result<(Answer, Option<Settled>)> {
-    let out = agree(request, WANTED)?;
+pub fn init(request: &Request, consistency: Consistency) -> Result<(Answer, Option<Settled>)> {
+    let out = agree(request, wanted(consistency))?;
     let settled = Settled {
         minor: out.minor,
         flags: u64::from(out.flags) | u64::from(out.flags2) << 32,
@@ -22,6 +23,14 @@ pub fn init(request: &Request) -> Result<(Answer, Option<Settled>)> {
 /// Answers INIT, and takes what is `wanted` of what the kernel offers.
 pub fn settle(request: &Request, wanted: u64) -> Result<Answer> {
     agree(request, wanted).map(answer)
+}
+
+/// Weaker modes have rules of their own for the kernel's pages: what a mount writes itself is no reason to drop them.
+fn wanted(consistency: Consistency) -> u64 {
+    match consistency {
+        Consistency::Strict => WANTED,
+        _ => WANTED & !AUTO_INVAL_DATA,
+    }
 }
 
 /// Why a mount cannot go on with what another version has settled with its kernel, if it cannot.
@@ -86,6 +95,7 @@ const WANTED: u64 = ASYNC_READ
     | EXPORT_SUPPORT
     | BIG_WRITES
     | FLOCK_LOCKS
+    | AUTO_INVAL_DATA
     | ASYNC_DIO
     | PARALLEL_DIROPS
     | MAX_PAGES
@@ -124,7 +134,9 @@ mod tests {
             flags: flags as u32,
             rest: Rest(Bytes::from(high)),
         };
-        let (Answer::Small(bytes), _) = init(&request)? else { panic!("not a struct") };
+        let (Answer::Small(bytes), _) = init(&request, Consistency::Strict)? else {
+            panic!("not a struct")
+        };
         Ok(<InitOut as Field>::get((), &mut Reader::new(bytes.into())).expect("64 bytes"))
     }
 

@@ -105,10 +105,7 @@ impl Glimpses {
     pub fn tell(&self, fh: u64, dir: Id, files: Vec<Id>, asked: Asked) -> bool {
         let mut state = self.lock();
         // What was taken back since it was asked for may have changed.
-        if state.rest.lasts(Instant::now()) || state.taken_back != asked.0 {
-            return false;
-        }
-        if state.told.len() >= TOLD_MAX && !state.told.contains_key(&fh) {
+        if state.rest.lasts(Instant::now()) || state.taken_back != asked.0 || !state.has_place(fh) {
             return false;
         }
         state.enter(fh, dir, Files::These(files));
@@ -124,10 +121,10 @@ impl Glimpses {
             return false;
         }
         let by = MADE | dir;
-        if state.told.len() >= TOLD_MAX && !state.told.contains_key(&by) {
+        if !state.has_place(by) {
             // No lease is left under which these were told.
             state.told.retain(|fh, told| fh & MADE == 0 || now < told.at + LEASE_OVER);
-            if state.told.len() >= TOLD_MAX {
+            if !state.has_place(by) {
                 return false;
             }
         }
@@ -239,6 +236,14 @@ impl Awaited {
 }
 
 impl State {
+    /// Whether one more may be told, or the same again. Who makes files takes no place from who lists them.
+    fn has_place(&self, by: u64) -> bool {
+        let is_alike = |other: &&u64| **other & MADE == by & MADE;
+        self.told.len() < TOLD_MAX
+            || self.told.contains_key(&by)
+            || self.told.keys().filter(is_alike).count() < TOLD_MAX
+    }
+
     fn enter(&mut self, fh: u64, dir: Id, files: Files) {
         let now = Instant::now();
         if self.names.len() >= NAMES_MAX {
@@ -319,8 +324,8 @@ const MADE: u64 = 1 << 63;
 const REST_MIN: Duration = Duration::from_secs(8);
 const REST_MAX: Duration = Duration::from_secs(64);
 
-/// Listings that are not noted. Each change looks at all of them, and whoever may open directories decides how many
-/// there are: beyond, nothing is told.
+/// Listings that are not noted, and as many directories in which files were made. Each change looks at all of them, and
+/// whoever may open directories decides how many there are: beyond, nothing is told.
 const TOLD_MAX: usize = 256;
 
 /// Directories that are remembered before those are forgotten whose moment is over.

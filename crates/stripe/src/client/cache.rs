@@ -154,6 +154,11 @@ impl Cache {
     /// All that a small file holds. Asked for a file that has no more than what lies with its inode:
     /// whether such files are read decides on what is asked ahead.
     pub fn content(&self, id: Id, now: Instant) -> Option<Bytes> {
+        self.whole(id, now).map(|(_, content)| content)
+    }
+
+    /// The same, and the version of the file that holds it.
+    pub fn whole(&self, id: Id, now: Instant) -> Option<(u64, Bytes)> {
         if !self.is_on() {
             return None;
         }
@@ -161,6 +166,7 @@ impl Cache {
         let all_changed = state.all_changed;
         let known = state.find(id, now)?;
         let content = known.content().filter(|_| known.is_exact(all_changed)).cloned();
+        let content = content.map(|content| (known.inode.version, content));
         let found = known.found.as_mut();
         let found = found.map(|found| (found.dir, std::mem::replace(&mut found.is_read, true)));
         if let Some((dir, was_read)) = found

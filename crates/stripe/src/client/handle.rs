@@ -141,6 +141,21 @@ impl File {
         self.data()?.read(&self.handle.shared, offset, count).await
     }
 
+    /// The version of a small file and all that it holds, where both are known under a lease.
+    pub fn whole(&self) -> Option<(u64, Bytes)> {
+        let shared = &self.handle.shared;
+        shared.session.cache().whole(self.handle.id, shared.net.now())
+    }
+
+    /// Whether [`File::whole`] knows all that the file holds, after it was asked for together with others of its directory
+    /// where those are read in turn. Nothing is asked for this file alone.
+    pub async fn bring_whole(&self) -> bool {
+        match &self.handle.open {
+            Some(open) => open.content(&self.handle.shared).await.is_some(),
+            None => false,
+        }
+    }
+
     /// All of `data` at `offset`; done when every later read anywhere sees it.
     pub async fn write_at(&self, offset: u64, data: Payload) -> Result<()> {
         self.to_write().await?.write(&self.handle.shared, offset, data).await

@@ -164,3 +164,14 @@ fn directories_in_which_nothing_more_is_made_take_no_place_from_others() {
     assert!(glimpses.tell_made(2000, 1, asked));
     assert_eq!(glimpses.lock().told.len(), 1);
 }
+
+#[test]
+fn a_tree_of_many_directories_that_was_just_made_is_listed_as_any_other() {
+    let glimpses = Glimpses::default();
+    let asked = glimpses.asking();
+    let made = (0..1000).filter(|dir| glimpses.tell_made(*dir, 1, asked)).count();
+    assert_eq!(made, TOLD_MAX);
+    let told = (0..1000).filter(|fh| glimpses.tell(*fh, *fh, vec![1], asked)).count();
+    assert_eq!(told, TOLD_MAX, "and no more of those");
+    assert!(!glimpses.tell_made(2000, 1, asked));
+}
