@@ -48,6 +48,7 @@ mod remove;
 mod rename;
 mod session;
 mod stores;
+mod tasks;
 mod tmpfile;
 mod xattr;
 
@@ -448,6 +449,7 @@ impl<K: Kv> Store<K> {
             Op::AddServer { name } => self.add_server(name),
             Op::RaiseChain { chain } => self.raise_chain(*chain),
             Op::Restored {} => self.restored(),
+            Op::KeepTask { task } => self.keep_task(task),
             Op::SetQuota { quota } => self.set_quota(request, quota),
             Op::BeginMove { id } => self.begin_move(request, *id),
             Op::Move { id, epoch, version, servers } => {

@@ -10,11 +10,13 @@ mod consistency;
 mod nanos;
 mod servers;
 mod table;
+mod tasks;
 
 pub use consistency::Consistency;
 pub use nanos::{Nanos, nanos_of, seconds_of};
 pub use servers::{Place, StoreState};
 pub use table::Changes;
+pub use tasks::{Failure, Load, Progress, Task, task};
 
 use crate::chain::Chain;
 use covey_wire::{Field, List, Name, Payload, Reader, messages, record};
@@ -448,6 +450,12 @@ operations! {
         101 AddServerListed { name: Name },
         /// volatile: an I/O server on which no file is laid out leaves the cluster for good; EBUSY where one is
         99 RemoveServer { server: u16 },
+        /// server's own: a task of moving files, in the place of the one of its kind and server
+        102 KeepTask { task: Task } [logged own],
+        /// volatile: begins such a task, or changes it: `act` is one of [`task`]. Rate 0: as it was
+        103 AskTask { kind: u8, server: u16, act: u8, rate: u64 },
+        /// read: the tasks of moving files, and how far they are
+        104 Tasks {},
         /// sets the limits of a user or a group; what it owns is not looked at
         88 SetQuota { quota: Quota } [logged grows],
         /// counts anew what everybody owns
@@ -551,6 +559,8 @@ messages! {
         82 Stores { stores: List<StoreState> },
         /// which I/O servers get new files
         87 Places { places: List<Place> },
+        /// the tasks of moving files
+        104 Tasks { tasks: List<Task> },
         /// the chains, and the names of the I/O servers
         96 Chains { servers: List<Name>, chains: List<Chain> },
         /// limits, and what is owned, in order, none where there are no more; whether all files are counted

@@ -3,7 +3,7 @@
 use super::keys::{self, Counters, CutRow, Named, Reserved, Stored, Superblock};
 use super::session::Kept;
 use crate::chain::Chain;
-use crate::ops::{Id, Inode, Quota, Striping};
+use crate::ops::{Id, Inode, Quota, Striping, Task};
 use covey_wire::{Field, List, Name, Payload, Reader};
 
 /// A row, read.
@@ -36,6 +36,8 @@ pub enum Record {
     Cut { id: Id, epoch: u32, size: u64, striping: Striping },
     /// Bytes set aside for an append.
     Append { id: Id, offset: u64, end: u64, session: u64, done: bool },
+    /// Files that are being moved.
+    Tasks { tasks: Vec<Task> },
     /// A client.
     Session { session: u64, name: Name, answered: u64, kept: usize },
     /// What of a file's content lies with its inode.
@@ -76,6 +78,7 @@ fn read(key: &[u8], value: &[u8]) -> Option<Vec<Record>> {
         keys::STORES => Record::Stores { stores: row::<List<Name>>(value)?.0 },
         keys::QUOTAS => Record::Counted { up_to: row(value)? },
         [b'q', ..] => Record::Quota { quota: row(value)? },
+        keys::TASKS => Record::Tasks { tasks: row::<List<Task>>(value)?.0 },
         keys::PLACES => Record::Places { places: row::<List<u8>>(value)?.0 },
         _ if let Some(index) = keys::chain_of(key) => Record::Chain { index, chain: row(value)? },
         [b'i', ..] => {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   's' word                  superblock, counters, start counter, losses of power, the I/O
-//!                             servers' stores, which of these get new files
+//!                             servers' stores, which of these get new files, tasks
 //!   'i' id                    Stored: the inode with what clients never see
 //!   'n' parent name           Named: where a name leads
 //!   'c' parent cookie         Listed: the same entry in the order of listings
@@ -49,6 +49,9 @@ pub(super) const SKIPS: &[u8] = b"sskips";
 pub(super) const STORES: &[u8] = b"sstores";
 /// List<u8>: why each I/O server gets no new files, by its index: bits of [`super::place`]; none while all get them.
 pub(super) const PLACES: &[u8] = b"splaces";
+
+/// List<Task>: what moves files, of each kind and server the last; none before the first.
+pub(super) const TASKS: &[u8] = b"stasks";
 
 /// What the keys of chains begin with.
 const CHAIN: &[u8] = b"schain";
