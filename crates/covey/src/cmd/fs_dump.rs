@@ -9,7 +9,7 @@ use covey_stripe::chain::Member;
 use covey_stripe::check::Access;
 use covey_stripe::meta::{Record, installed, records};
 use covey_stripe::objects::{LEFT, is_left};
-use covey_stripe::ops::{Inode, Op, Reply, Striping};
+use covey_stripe::ops::{Inode, Op, Reply, Striping, Task};
 use covey_wire::Name;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -96,6 +96,13 @@ fn json_of(record: &Record) -> Value {
                     "bytes": quota.bytes, "files": quota.files })
         }
         Record::Places { places } => json!({ "type": "places", "places": places }),
+        Record::Tasks { tasks } => {
+            let of = |one: &Task| {
+                json!({ "number": one.number, "kind": one.kind, "server": one.server, "rate": one.rate,
+                        "state": one.state, "files": one.progress.files, "bytes": one.progress.bytes })
+            };
+            json!({ "type": "tasks", "tasks": tasks.iter().map(of).collect::<Vec<_>>() })
+        }
         Record::Chain { index, chain } => {
             let member = |member: &Member| {
                 json!({ "server": member.server, "store": member.store.lossy(),
