@@ -454,6 +454,9 @@ const REFUSALS: &[Row] = &[
         lab.caller = user(ALICE, &[ALICE]);
         lab.reply(0, truncate(id, 10))
     }),
+    ("no I/O server has the index {}", Errno::EINVAL, |lab| {
+        lab.reply(0, Op::KeepTask { task: Task { server: 4, ..Task::default() } })
+    }),
     ("no I/O server has index {server}: there are {count}", Errno::EINVAL, |lab| {
         lab.reply(0, Op::Place { server: 4, state: 0 })
     }),
