@@ -8,12 +8,14 @@
 pub mod check;
 mod consistency;
 mod nanos;
+mod quotas;
 mod servers;
 mod table;
 mod tasks;
 
 pub use consistency::Consistency;
 pub use nanos::{Nanos, nanos_of, seconds_of};
+pub use quotas::{Project, Quota};
 pub use servers::{Place, StoreState};
 pub use table::Changes;
 pub use tasks::{Failure, Load, Progress, Task, task};
@@ -229,25 +231,6 @@ impl RangeLock {
 }
 
 record! {
-    /// What a user or a group owns, and how much it may.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-    pub struct Quota for () {
-        /// Whose: see [`crate::meta::quota`].
-        pub kind: u8,
-        /// The user or the group.
-        pub id: u32,
-        /// Bytes that it may own, in sizes of files.
-        pub bytes_max: u64,
-        /// Files, directories and all else that it may own.
-        pub files_max: u64,
-        /// Bytes that it owns.
-        pub bytes: u64,
-        /// Files that it owns.
-        pub files: u64,
-    }
-}
-
-record! {
     /// What a client may remember, until it is told that it has changed.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct Lease for () {
@@ -458,6 +441,14 @@ operations! {
         104 Tasks {},
         /// sets the limits of a user or a group; what it owns is not looked at
         88 SetQuota { quota: Quota } [logged grows],
+        /// makes a directory that of a project: what comes to be below it is counted. Answered with the project
+        105 MakeProject { dir: u64 } [logged grows],
+        /// a file belongs to this project from now on, 0: to none
+        106 SetProject { id: u64, project: u32 } [logged],
+        /// all below a project's directory was gone through: its limits hold; `whole` 0: the project is over
+        107 EndProject { number: u32, whole: bool } [logged],
+        /// read: the project directories
+        108 Projects {},
         /// counts anew what everybody owns
         89 Recount {} [logged],
         /// server's own: counts up to `rows_max` more of the files that were there before the first limit
@@ -565,6 +556,8 @@ messages! {
         96 Chains { servers: List<Name>, chains: List<Chain> },
         /// limits, and what is owned, in order, none where there are no more; whether all files are counted
         91 Quotas { quotas: List<Quota>, is_whole: bool },
+        /// project directories
+        108 Projects { projects: List<Project> },
         /// an extended attribute's value
         20 Xattr { value: Payload },
         /// names of extended attributes
