@@ -29,6 +29,7 @@ pub mod identity;
 pub mod iscsi;
 pub mod lobby;
 pub mod meta;
+pub mod moving;
 pub mod net;
 pub mod node;
 pub mod place;

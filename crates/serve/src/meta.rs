@@ -19,6 +19,7 @@ pub mod reclaim;
 mod removal;
 mod sessions;
 mod stores;
+mod tasks;
 mod tree;
 
 use super::stats::{MetaCounters, MetaTimes};
@@ -42,6 +43,7 @@ use std::io::Write;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+pub use tasks::Begin;
 use tokio::sync::{Notify, oneshot};
 pub use tree::{MetaServer, Node};
 
@@ -70,6 +72,7 @@ pub struct Meta {
     told: RefCell<Vec<Rc<chains::Told>>>,
     options: Options,
     sessions: RefCell<Sessions>,
+    tasks: tasks::Tasks,
     leases: LeaseTable,
     /// After a loss of power nothing is told before: clients answer what was lost from what they remember.
     silent_until: Option<Instant>,
@@ -120,6 +123,7 @@ impl Meta {
             configured,
             options,
             sessions: RefCell::default(),
+            tasks: tasks::Tasks::default(),
             leases,
             silent_until: has_lost.then(|| task::now() + LEASE_TIME),
             last_now: Cell::new(0),

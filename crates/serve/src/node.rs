@@ -3,7 +3,9 @@
 use crate::config::{self, Config, Node, Role};
 use crate::error::Error;
 use crate::net as wires;
-use crate::{accept, boot, data, fs, identity as who, lobby, meta, place, tree, views, vol, xcpu};
+use crate::{
+    accept, boot, data, fs, identity as who, lobby, meta, moving, place, tree, views, vol, xcpu,
+};
 use anyhow::{Context, bail};
 use covey_cluster::key::{KeyFiles, read as read_key};
 use covey_cluster::net::{self, ClusterNet};
@@ -208,6 +210,10 @@ fn build(
     let name = format!("{} /fs", node.name);
     let options = Options { name, caching: Caching::Leases, ..Options::default() };
     let meta_name = config.meta().name.clone();
+    if let Some(meta) = &meta {
+        let name = format!("{} mover", node.name);
+        meta.0.carry_out_tasks(moving::beside(net.clone(), meta_name.clone(), name));
+    }
     let connect: fs::Connect = Rc::new(move || {
         let (net, meta, options) = (net.clone(), meta_name.clone(), options.clone());
         Box::pin(async move { Ok(Fs::connect(net, &meta, options).await?) })

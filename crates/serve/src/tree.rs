@@ -142,6 +142,7 @@ impl Node {
                 out += &format!("session {} {} {}\n", one.session, one.name, one.open_files);
             }
             out += &meta.0.times().text(detail);
+            out += &meta.0.tasks_text();
             out += &self.works.text(Instant::now());
         }
         for watch in self.watches() {

@@ -22,7 +22,9 @@ mod objects;
 mod pages;
 mod text;
 
-pub use lost::{Held, Path, bytes_on, each_name, forgive, held_by, laid_out, laid_out_on, lost_on};
+pub use lost::{
+    Held, Path, bytes_on, each_name, forgive, held_by, laid_out_after, laid_out_on, lost_on,
+};
 pub use text::{describe, paths_in_words};
 
 use crate::chain::Table;

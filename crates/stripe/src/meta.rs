@@ -43,11 +43,13 @@ mod names;
 mod owned;
 mod permission;
 mod places;
+mod projects;
 mod read;
 mod remove;
 mod rename;
 mod session;
 mod stores;
+mod tasks;
 mod tmpfile;
 mod xattr;
 
@@ -448,11 +450,15 @@ impl<K: Kv> Store<K> {
             Op::AddServer { name } => self.add_server(name),
             Op::RaiseChain { chain } => self.raise_chain(*chain),
             Op::Restored {} => self.restored(),
+            Op::KeepTask { task } => self.keep_task(task),
             Op::SetQuota { quota } => self.set_quota(request, quota),
             Op::BeginMove { id } => self.begin_move(request, *id),
             Op::Move { id, epoch, version, servers } => {
                 self.move_file(request, *id, (*epoch, *version), &servers.0)
             }
+            &Op::MakeProject { dir } => self.make_project(request, dir),
+            &Op::SetProject { id, project } => self.set_project(request, id, project),
+            &Op::EndProject { number, whole } => self.end_project(request, number, whole),
             Op::Recount {} => self.recount(request),
             Op::CountOwned { rows_max } => self.count_owned(*rows_max),
             Op::Mend { finding } => self.mend(request, finding),
@@ -484,6 +490,7 @@ impl<K: Kv> Store<K> {
             Op::Cluster {} => Ok(self.cluster()),
             Op::Stores {} => self.store_states(),
             Op::Places {} => Ok(self.place_states()),
+            Op::Projects {} => Ok(self.project_list()),
             Op::Chains {} => Ok(self.chain_table()),
             Op::Quotas { kind, id, count_max } => self.quotas(caller, (*kind, *id), *count_max),
             Op::Exist { ids } => self.exist(&ids.0),
@@ -566,7 +573,8 @@ fn root(hint: StripingHint, now: Nanos, owner: (u32, u32)) -> Stored {
         has_xattrs: false,
         consistency: 0,
     };
-    Stored { inode, cookie_next: names::COOKIE_FIRST, tail: 0, losses: 0, marks: 0 }
+    let project = Default::default();
+    Stored { inode, cookie_next: names::COOKIE_FIRST, tail: 0, losses: 0, marks: 0, project }
 }
 
 fn done() -> Applied {

@@ -8,13 +8,17 @@
 pub mod check;
 mod consistency;
 mod nanos;
+mod quotas;
 mod servers;
 mod table;
+mod tasks;
 
 pub use consistency::Consistency;
 pub use nanos::{Nanos, nanos_of, seconds_of};
+pub use quotas::{Project, Quota};
 pub use servers::{Place, StoreState};
 pub use table::Changes;
+pub use tasks::{Failure, Load, Progress, Task, task};
 
 use crate::chain::Chain;
 use covey_wire::{Field, List, Name, Payload, Reader, messages, record};
@@ -227,25 +231,6 @@ impl RangeLock {
 }
 
 record! {
-    /// What a user or a group owns, and how much it may.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-    pub struct Quota for () {
-        /// Whose: see [`crate::meta::quota`].
-        pub kind: u8,
-        /// The user or the group.
-        pub id: u32,
-        /// Bytes that it may own, in sizes of files.
-        pub bytes_max: u64,
-        /// Files, directories and all else that it may own.
-        pub files_max: u64,
-        /// Bytes that it owns.
-        pub bytes: u64,
-        /// Files that it owns.
-        pub files: u64,
-    }
-}
-
-record! {
     /// What a client may remember, until it is told that it has changed.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct Lease for () {
@@ -448,8 +433,22 @@ operations! {
         101 AddServerListed { name: Name },
         /// volatile: an I/O server on which no file is laid out leaves the cluster for good; EBUSY where one is
         99 RemoveServer { server: u16 },
+        /// server's own: a task of moving files, in the place of the one of its kind and server
+        102 KeepTask { task: Task } [logged own],
+        /// volatile: begins such a task, or changes it: `act` is one of [`task`]. Rate 0: as it was
+        103 AskTask { kind: u8, server: u16, act: u8, rate: u64 },
+        /// read: the tasks of moving files, and how far they are
+        104 Tasks {},
         /// sets the limits of a user or a group; what it owns is not looked at
         88 SetQuota { quota: Quota } [logged grows],
+        /// makes a directory that of a project: what comes to be below it is counted. Answered with the project
+        105 MakeProject { dir: u64 } [logged grows],
+        /// a file belongs to this project from now on, 0: to none
+        106 SetProject { id: u64, project: u32 } [logged],
+        /// all below a project's directory was gone through: its limits hold; `whole` 0: the project is over
+        107 EndProject { number: u32, whole: bool } [logged],
+        /// read: the project directories
+        108 Projects {},
         /// counts anew what everybody owns
         89 Recount {} [logged],
         /// server's own: counts up to `rows_max` more of the files that were there before the first limit
@@ -551,10 +550,14 @@ messages! {
         82 Stores { stores: List<StoreState> },
         /// which I/O servers get new files
         87 Places { places: List<Place> },
+        /// the tasks of moving files
+        104 Tasks { tasks: List<Task> },
         /// the chains, and the names of the I/O servers
         96 Chains { servers: List<Name>, chains: List<Chain> },
         /// limits, and what is owned, in order, none where there are no more; whether all files are counted
         91 Quotas { quotas: List<Quota>, is_whole: bool },
+        /// project directories
+        108 Projects { projects: List<Project> },
         /// an extended attribute's value
         20 Xattr { value: Payload },
         /// names of extended attributes

@@ -9,7 +9,7 @@ use covey_stripe::chain::Member;
 use covey_stripe::check::Access;
 use covey_stripe::meta::{Record, installed, records};
 use covey_stripe::objects::{LEFT, is_left};
-use covey_stripe::ops::{Inode, Op, Reply, Striping};
+use covey_stripe::ops::{Inode, Op, Project, Reply, Striping, Task};
 use covey_wire::Name;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -90,12 +90,23 @@ fn json_of(record: &Record) -> Value {
         }
         Record::Counted { up_to } => json!({ "type": "quotas-counted", "up_to": up_to }),
         Record::Quota { quota } => {
-            let user = quota.kind == covey_stripe::meta::quota::USER;
-            json!({ "type": "quota", "whose": if user { "user" } else { "group" }, "id": quota.id,
+            let whose = ["user", "group"].get(usize::from(quota.kind)).unwrap_or(&"directory");
+            json!({ "type": "quota", "whose": whose, "id": quota.id,
                     "bytes_max": quota.bytes_max, "files_max": quota.files_max,
                     "bytes": quota.bytes, "files": quota.files })
         }
         Record::Places { places } => json!({ "type": "places", "places": places }),
+        Record::Projects { projects } => {
+            let of = |one: &Project| json!({ "number": one.number, "directory": one.dir, "counted": one.is_whole });
+            json!({ "type": "projects", "projects": projects.iter().map(of).collect::<Vec<_>>() })
+        }
+        Record::Tasks { tasks } => {
+            let of = |one: &Task| {
+                json!({ "number": one.number, "kind": one.kind, "server": one.server, "rate": one.rate,
+                        "state": one.state, "files": one.progress.files, "bytes": one.progress.bytes })
+            };
+            json!({ "type": "tasks", "tasks": tasks.iter().map(of).collect::<Vec<_>>() })
+        }
         Record::Chain { index, chain } => {
             let member = |member: &Member| {
                 json!({ "server": member.server, "store": member.store.lossy(),
@@ -105,7 +116,13 @@ fn json_of(record: &Record) -> Value {
             json!({ "type": "chain", "chain": index, "generation": chain.generation,
                     "members": members })
         }
-        Record::Inode { inode, cookie_next, tail } => inode_of(inode, *cookie_next, *tail),
+        Record::Inode { inode, cookie_next, tail, project } => {
+            let mut value = inode_of(inode, *cookie_next, *tail);
+            if *project != 0 {
+                value["project"] = json!(project);
+            }
+            value
+        }
         Record::Name { parent, name, id, kind, cookie } => {
             let mut value = json!({ "type": "name", "parent": parent, "id": id, "kind": kind,
                                     "cookie": cookie });

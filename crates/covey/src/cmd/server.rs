@@ -7,7 +7,6 @@ mod moving;
 mod rebalance;
 mod remove;
 mod replace;
-mod reporter;
 
 use super::Context;
 use crate::cmd::fsck::lost::{LostBytes, serve_again};
@@ -18,9 +17,10 @@ use covey_stripe::check::Access;
 use covey_stripe::client::Fs;
 use covey_stripe::meta::place;
 use covey_stripe::ops::{Op, Place, Reply};
-use moving::Rate;
+use moving::Moving;
 use serde_json::{Value, json};
 use std::ffi::OsString;
+use std::io::Write;
 
 /// Show the I/O servers, close one to new files, and move files among them
 ///
@@ -38,6 +38,7 @@ use std::ffi::OsString;
 ///     covey server close io3         its disk reports errors: no new files there
 ///     covey files --on io3           what lies there
 ///     covey server drain io3         closes it, and moves what lies there
+///     covey server drain io3 --pause     nothing moves until --resume
 ///     covey server open io3
 ///     covey server add io5           it is at the end of covey.toml on all nodes, and runs
 ///     covey server remove io3        drained, it leaves the cluster for good
@@ -77,23 +78,27 @@ enum Command {
     },
     /// Close an I/O server to new files, and move the files that are laid out there to the others
     ///
-    /// Each file is copied and then moved in one step, if nobody has changed it meanwhile or has it open; what is in use is
-    /// tried again, and listed at the end. Programs notice nothing. If the command ends early, it can be given again.
+    /// The servers do it: the command shows how far they are, and they go on when it has ended, also after a restart, until
+    /// nothing is left or `--stop` is given. Each file is copied and then moved in one step, if nobody has changed it
+    /// meanwhile or has it open. Programs notice nothing. The command ends when nothing can be moved for now, and lists
+    /// what is left; the servers try it again. `open` ends a drain, too.
     Drain {
         /// The I/O server
         #[arg(value_name = "NODE")]
         node: String,
         #[command(flatten)]
-        rate: Rate,
+        moving: Moving,
     },
     /// Move files until every I/O server holds its share, as after one was added
     ///
     /// A server's share of the bytes is by the size of its disk; 5% more or less is left. Closed, full and absent servers neither
-    /// give nor get anything. Files move as with `drain`.
+    /// give nor get anything. Files move as with `drain`, by the servers, and it ends when no file is left that would help.
     Rebalance {
         #[command(flatten)]
-        rate: Rate,
+        moving: Moving,
     },
+    /// Show the files that the servers move: drains and rebalances, and the last ones that have ended
+    Moves,
     /// Take an I/O server on which nothing lies out of the cluster, for good
     ///
     /// `drain` empties it before. What lies there still is listed, and the server stays. One that was removed gets no files, is
@@ -144,8 +149,9 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         Command::Add { node } => add::add(fs, node, context).await,
         Command::Chains => chains::chains(fs, context).await,
         Command::Close { node } => set(fs, node, Door::Closed, context).await,
-        Command::Drain { node, rate } => drain::drain(fs, node, *rate, context).await,
-        Command::Rebalance { rate } => rebalance::rebalance(fs, *rate, context).await,
+        Command::Drain { node, moving } => drain::drain(fs, node, *moving, context).await,
+        Command::Moves => moves(fs, context).await,
+        Command::Rebalance { moving } => rebalance::rebalance(fs, *moving, context).await,
         Command::Remove { node } => remove::remove(fs, node, context).await,
         Command::Replace { node } => serve_again(fs, node, LostBytes::Error, context).await,
         Command::AcceptLoss { node, paths, all } => {
@@ -166,13 +172,25 @@ enum Door {
 
 async fn ls(fs: &Fs, context: &Context) -> Result<()> {
     let mut places = places(fs).await?;
+    let tasks = moving::tasks(fs).await.cannot(|| "ask for what is being moved")?;
+    let servers = fs.servers();
     places.retain(|place| place.state & place::REMOVED == 0);
     let rows: Vec<Value> = places.iter().map(json_of).collect();
     context.output.result(&rows, |out| {
         let heading = ["SERVER", "STATE", "NEW FILES", ">SIZE", ">USED", ">AVAILABLE", ">USE"];
         let cells: Vec<_> = places.iter().map(cells).collect();
         crate::output::table(out, &heading, &cells);
-        Ok(())
+        let mut on = tasks.iter().filter(|task| moving::is_under_way(task));
+        on.try_for_each(|task| writeln!(out, "{}", moving::in_words(task, &servers)))
+    })
+}
+
+async fn moves(fs: &Fs, context: &Context) -> Result<()> {
+    let tasks = moving::tasks(fs).await.cannot(|| "ask for what is being moved")?;
+    let servers = fs.servers();
+    let rows: Vec<Value> = tasks.iter().map(|task| moving::json_of(task, &servers)).collect();
+    context.output.result(&rows, |out| {
+        tasks.iter().try_for_each(|task| writeln!(out, "{}", moving::in_words(task, &servers)))
     })
 }
 

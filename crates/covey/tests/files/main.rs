@@ -14,6 +14,7 @@ mod fsck;
 mod layouts;
 mod lease;
 mod mount;
+mod moves;
 mod namespace;
 mod pages;
 mod peers;

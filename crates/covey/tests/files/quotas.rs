@@ -162,3 +162,115 @@ fn a_write_that_was_refused_late_is_told_by_the_writers_fsync() {
         }
     }
 }
+
+/// What `covey quota show` says of a directory; Null where it has no quota, or not all is counted.
+fn dir_quota(cluster: &Cluster, path: &str) -> Value {
+    let said = cluster.covey(&["--json", "quota", "show"]);
+    let said: Value = serde_json::from_str(&said).unwrap();
+    let is_it = |quota: &&Value| quota["path"] == path && quota["counted"] == true;
+    match said["counted"] == true {
+        true => {
+            said["quotas"].as_array().unwrap().iter().find(is_it).cloned().unwrap_or(Value::Null)
+        }
+        false => Value::Null,
+    }
+}
+
+/// Files and bytes that are counted for a directory.
+fn held(cluster: &Cluster, path: &str) -> (u64, u64) {
+    let quota = dir_quota(cluster, path);
+    (quota["files"].as_u64().unwrap_or(0), quota["bytes"].as_u64().unwrap_or(0))
+}
+
+/// The same as a walk finds it, whoever owns it, with the directory itself.
+fn walked(dir: &Path) -> (u64, u64) {
+    let mut sum = (1, 0);
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let meta = fs::symlink_metadata(&path).unwrap();
+        let one = match meta.is_dir() {
+            true => walked(&path),
+            false => (1, if meta.is_file() { meta.len() } else { 0 }),
+        };
+        sum = (sum.0 + one.0, sum.1 + one.1);
+    }
+    sum
+}
+
+#[test]
+fn a_directory_has_a_quota_for_all_that_is_in_it_and_names_do_not_cross_its_border() {
+    if !is_root() {
+        return skip("needs root, to be another user");
+    }
+    let mut cluster = Cluster::up(2);
+    let Some(mount) = cluster.mount_with(&["--allow-other"]) else { return };
+    fs::set_permissions(mount.parent().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
+    let (dir, beside) = (mount.join("d"), mount.join("beside"));
+    for path in [&dir, &dir.join("sub"), &dir.join("sub/deep"), &beside] {
+        fs::create_dir(path).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    for index in 0..40 {
+        fs::write(dir.join(format!("sub/deep/{index}")), vec![1; 10_000]).unwrap();
+    }
+    must(&beside, "echo text > outside");
+
+    // It is set below what is there: nothing goes, and nothing comes.
+    let set = |limits: &[&str]| cluster.covey(&[&["quota", "set", "--dir", "/d"], limits].concat());
+    set(&["--bytes", "100K", "--files", "60"]);
+    until("all is counted", || dir_quota(&cluster, "/d") != Value::Null);
+    assert_eq!((held(&cluster, "/d"), walked(&dir)), ((43, 400_000), (43, 400_000)));
+    must_pass_the_quota(&dir, "head -c 10 /dev/zero > sub/new");
+    set(&["--bytes", "1M"]);
+    must(
+        &dir,
+        "mkdir sub/more && head -c 500000 /dev/zero > sub/more/large && ln -s large sub/more/link",
+    );
+    must_pass_the_quota(&dir, "head -c 200000 /dev/zero > sub/more/larger");
+    must_pass_the_quota(&dir, "for at in $(seq 20); do touch sub/$at || exit 1; done");
+    must(&beside, "head -c 2000000 /dev/zero > large && for at in $(seq 20); do touch $at; done");
+    must(&dir, "rm -rf sub/more sub/[0-9]*");
+    until("what was removed is gone", || held(&cluster, "/d") == walked(&dir));
+
+    // Links stay on their side, and mv copies: what comes in is counted, what goes out is not.
+    let crossing = shell(&dir, "ln ../beside/outside linked");
+    assert!(String::from_utf8_lossy(&crossing.stderr).contains("ross-device"), "{crossing:?}");
+    assert!(!shell(&dir, "ln sub/new ../beside/linked").status.success());
+    fs::rename(dir.join("sub"), beside.join("sub")).expect_err("it would leave with all its files");
+    let before = held(&cluster, "/d");
+    must(&dir, "mv ../beside/outside .");
+    until("it is counted", || held(&cluster, "/d") == (before.0 + 1, before.1 + 5));
+    must(&dir, "mv outside ../beside/ && mv sub/new sub/moved && ln sub/moved twice && rm twice");
+    until("it is not counted", || held(&cluster, "/d") == before);
+    // The directory itself may be called otherwise, and lie elsewhere.
+    fs::rename(&dir, beside.join("d")).unwrap();
+    assert_eq!(held(&cluster, "/beside/d"), before);
+    fs::rename(beside.join("d"), &dir).unwrap();
+
+    let nested = cluster.refused(&["quota", "set", "--dir", "/d/sub", "--files", "1"]);
+    assert!(nested.stderr.contains("lies in one that has a quota"), "{nested}");
+    cluster.refused(&["quota", "set", "--dir", "/", "--files", "1"]);
+    cluster.refused(&["quota", "show", "--dir", "/beside"]).says(&["the directory has none"]);
+    cluster.refused(&["quota", "set", "--dir", "/beside", "--remove"]).says(&["has none"]);
+    let shown = cluster.covey(&["quota", "show", "--dir", "/d"]);
+    assert!(
+        shown.contains("directory") && shown.contains("/d") && shown.contains("1.00 MiB"),
+        "{shown}"
+    );
+    cluster.kill("meta");
+    cluster.restart();
+    until("it counts again", || cluster.try_covey(&["quota", "show"]).ok);
+    assert_eq!((held(&cluster, "/d"), walked(&dir)), (before, before));
+    cluster.covey(&["fsck"]);
+
+    cluster.covey(&["quota", "set", "--dir", "/d", "--remove"]);
+    assert_eq!(dir_quota(&cluster, "/d"), Value::Null);
+    must(&dir, "head -c 2000000 /dev/zero > large");
+    fs::rename(dir.join("sub"), beside.join("sub")).unwrap();
+    cluster.covey(&["quota", "set", "--dir", "/d", "--files", "100"]);
+    fs::remove_dir_all(&dir).unwrap();
+    until("with the directory its quota goes", || {
+        !cluster.covey(&["quota", "show"]).contains("directory")
+    });
+    cluster.covey(&["fsck"]);
+}

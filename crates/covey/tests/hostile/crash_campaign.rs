@@ -65,10 +65,14 @@ struct Round {
     mover: Child,
 }
 
-/// One who empties server after server, and moves files about, for ever.
+/// One who has server after server emptied, and files moved about, with pauses, for ever.
 fn start_mover(cluster: &Cluster) -> Child {
-    let all = "while :; do for at in 1 2 3; do \"$0\" server drain io$at; \"$0\" server open io$at; done; \
-               \"$0\" server rebalance; done";
+    let all = "while :; do for at in 1 2 3; do \
+                   \"$0\" server drain io$at --detach; \"$0\" server drain io$at --pause; \
+                   \"$0\" server drain io$at --resume; \"$0\" server open io$at; \
+               done; \
+               \"$0\" server rebalance --detach; \"$0\" server rebalance --pause; \
+               \"$0\" server rebalance --resume; done";
     let mut command = Command::new("sh");
     command.args(["-c", all]).arg(crate::support::covey().get_program());
     command.env("COVEY_CONFIG", cluster.config()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -212,6 +216,13 @@ impl Round {
             }
         }
         kill_mover(&mut self.mover);
+        // What it has asked for goes on without it.
+        for words in
+            [&["open", "io1"][..], &["open", "io2"], &["open", "io3"], &["rebalance", "--stop"]]
+        {
+            let stopped = self.cluster.try_covey(&[&["server"], words].concat());
+            assert!(stopped.ok || stopped.stderr.contains("none is under way"), "{stopped}");
+        }
         std::thread::sleep(GRACE);
         let mut faults = Vec::new();
         let check = self.cluster.try_covey(&["fsck"]);

@@ -151,7 +151,20 @@ impl Meta {
         }
     }
 
-    /// Closes a server to new files, or opens it.
+    /// Closes a server to new files, or opens it, which ends its drain.
+    pub(super) fn set_place(self: &Rc<Self>, server: u16, closed: bool) -> Outcome<Reply> {
+        if closed {
+            return self.close_place(server, true);
+        }
+        let meta = self.clone();
+        Outcome::later(async move {
+            meta.stop_drain(server).await?;
+            meta.store_is_here().await;
+            super::finish(meta.close_place(server, false)).await
+        })
+    }
+
+    /// Closes a server to new files, or opens it. The store must be here.
     pub(super) fn close_place(self: &Rc<Self>, server: u16, closed: bool) -> Outcome<Reply> {
         let places = self.store_mut().places();
         let Some(&known) = places.get(usize::from(server)) else {

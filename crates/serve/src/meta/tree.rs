@@ -60,10 +60,14 @@ impl MetaServer {
             &Op::ReplaceStore { server } => self.0.replace_store(server).map(plain),
             &Op::AdoptStore { server } => self.0.adopt_store(server).map(plain),
             Op::Stores {} => self.0.store_states().map(plain),
-            &Op::SetPlace { server, closed } => self.0.close_place(server, closed != 0).map(plain),
+            &Op::SetPlace { server, closed } => self.0.set_place(server, closed != 0).map(plain),
             Op::Places {} => self.0.place_states().map(plain),
             Op::AddServerListed { name } => self.0.add_server(name).map(plain),
             &Op::RemoveServer { server } => self.0.remove_server(server).map(plain),
+            &Op::AskTask { kind, server, act, rate } => {
+                self.0.ask_task((kind, server), act, rate).map(plain)
+            }
+            Op::Tasks {} => self.0.task_states().map(plain),
             &Op::FenceChain { chain } => self.0.fence_chain(chain).map(plain),
             Op::BeginMove { .. } | Op::Move { .. }
                 if let Err(error) = self.0.may_move(&request.op) =>

@@ -9,10 +9,11 @@ use covey_ninep::tree::{Errno, Peer, Result, Tree};
 use covey_serve::data::{DataServer, DataTree};
 use covey_serve::meta::journal::{DurableMap, Media, Rows};
 use covey_serve::meta::{Meta, MetaServer};
-use covey_stripe::client::Error;
+use covey_serve::moving;
+use covey_stripe::client::{Error, Fs, Options};
 use covey_stripe::kv::Kv;
 use covey_stripe::meta::Store;
-use covey_stripe::ops::StripingHint;
+use covey_stripe::ops::{StripingHint, Task};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -69,6 +70,8 @@ pub struct Cluster {
     pub clients: Vec<NodeId>,
     /// The running metadata server, for the checks.
     pub running: RefCell<Option<Rc<Meta>>>,
+    /// Tasks of moving files are carried out.
+    pub has_tasks: Cell<bool>,
     /// A bit has rotted on the metadata server's disk: it may refuse to start.
     pub is_rotten: Cell<bool>,
     /// Why it has.
@@ -108,7 +111,18 @@ impl Cluster {
         let running = RefCell::default();
         let (is_rotten, refusal) = (Cell::default(), RefCell::default());
         let listed = Cell::new(listed);
-        let cluster = Cluster { control, meta, data, listed, clients, running, is_rotten, refusal };
+        let has_tasks = Cell::default();
+        let cluster = Cluster {
+            control,
+            meta,
+            data,
+            listed,
+            clients,
+            running,
+            has_tasks,
+            is_rotten,
+            refusal,
+        };
         cluster.format_meta(hint);
         Rc::new(cluster)
     }
@@ -152,6 +166,9 @@ impl Cluster {
         let meta = Meta::start(media, Rc::new(move || names.clone()), Arc::new(SimNet));
         let meta = meta.unwrap_or_else(|error| self.meta_cannot_start(&format!("{error:#}")));
         *self.running.borrow_mut() = Some(meta.clone());
+        if self.has_tasks.get() {
+            meta.carry_out_tasks(Rc::new(carry_out));
+        }
         serve(Rc::new(MetaServer(meta))).await;
     }
 
@@ -187,6 +204,19 @@ impl Cluster {
             server.disk.lose_power();
         }
     }
+}
+
+/// As the product does it, but within the metadata server's process.
+fn carry_out(one: Task, control: Arc<moving::Control>) {
+    drop(task::spawn(async move {
+        let options = || Options { name: "mover".into(), ..Options::default() };
+        let connect = || Fs::connect(Arc::new(SimNet), "meta", options());
+        if let Some(fs) = moving::connected(connect, &control).await {
+            moving::carry_out(&fs, &one, &control).await;
+            fs.bye().await;
+        }
+        control.ended();
+    }));
 }
 
 /// A server may not start while its disk is full; nothing else excuses it.

@@ -37,6 +37,7 @@ use roles::moves::Moves;
 use roles::orphans::Orphans;
 use roles::private_names::PrivateNames;
 use roles::shared_names::{Board, SharedNames};
+use roles::tasks::Tasks;
 use roles::{Role, name, root};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -128,6 +129,13 @@ fn run(sim: &Sim, seed: u64) -> Result<Report, covey_io::sim::Hang> {
     let mut own = Rng::new(seed ^ 0xc4a1);
     if own.chance(400) {
         lab.roles.borrow_mut().push((0, Rc::new(Chains::new(own))));
+    }
+    let mut own = Rng::new(seed ^ 0x7b08);
+    if own.chance(300) {
+        let operator = Tasks::new(own, servers as u16);
+        lab.roles.borrow_mut().push((0, Rc::new(operator)));
+        lab.has_moves.set(true);
+        cluster.has_tasks.set(true);
     }
     let nodes: Vec<_> = cluster.servers().map(|server| server.node).collect();
     nodes.iter().for_each(|&node| cluster.boot(node));

@@ -10,6 +10,7 @@ pub mod moves;
 pub mod orphans;
 pub mod private_names;
 pub mod shared_names;
+pub mod tasks;
 
 use super::lab::Lab;
 use covey_stripe::client::Fs;

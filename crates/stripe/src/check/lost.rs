@@ -140,18 +140,25 @@ async fn named<A: Access>(access: &A, mut held: Vec<Held>) -> Result<Vec<Held>> 
 
 /// The files that are laid out on I/O servers, in the order of their numbers. Each is held in memory.
 pub async fn laid_out<A: Access>(access: &A) -> Result<Vec<Inode>> {
-    let (mut found, mut after) = (Vec::new(), Name::EMPTY);
-    loop {
-        let (low, high, rows_max) = (0, Id::MAX, PAGE_ROWS);
-        let ask = Op::Check { table: table::HELD, after, rows_max, low, high };
-        let Reply::Checked { page } = access.ask(ask).await? else { return Err(odd("Check")) };
-        let Page { files, next, end, .. } = page;
-        found.extend(files.0);
-        if end {
-            return Ok(found);
-        }
-        after = next;
+    let (mut found, mut after) = (Vec::new(), Some(Name::EMPTY));
+    while let Some(next) = after {
+        let page = laid_out_after(access, next).await?;
+        found.extend(page.0);
+        after = page.1;
     }
+    Ok(found)
+}
+
+/// Some of the same, and what to go on after, as long as there may be more.
+pub async fn laid_out_after<A: Access>(
+    access: &A,
+    after: Name,
+) -> Result<(Vec<Inode>, Option<Name>)> {
+    let (low, high, rows_max) = (0, Id::MAX, PAGE_ROWS);
+    let ask = Op::Check { table: table::HELD, after, rows_max, low, high };
+    let Reply::Checked { page } = access.ask(ask).await? else { return Err(odd("Check")) };
+    let Page { files, next, end, .. } = page;
+    Ok((files.0, (!end).then_some(next)))
 }
 
 /// How many bytes of a file lie on a chain; None where none do.

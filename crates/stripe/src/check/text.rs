@@ -40,6 +40,12 @@ pub fn describe(told: &Told, servers: &[String]) -> String {
         Class::WrongTotals => {
             format!("the totals are off by {} files and {} bytes", *found as i64, *wanted as i64)
         }
+        Class::WrongQuota => {
+            let whose = ["user", "group"].get(*parent as usize).unwrap_or(&"project directory");
+            format!(
+                "{whose} {id} counts {found} bytes, its files have {wanted}, or it counts other files"
+            )
+        }
         Class::WrongNumber => format!("the next file would be {found}, but file {id} exists"),
         Class::Forgotten => format!("file {id} has no names, and nobody waits to remove it"),
         Class::WrongOrphan => {

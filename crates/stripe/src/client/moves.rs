@@ -1,5 +1,9 @@
 //! Files that move to other I/O servers: see `crate::meta::moves` for what makes it safe.
 
+mod pace;
+
+pub use pace::Pace;
+
 use super::file::OpenFile;
 use super::{Error, Fs, Result, Seek, Shared, node};
 use crate::distribution::{self, Distribution, INLINE, Map};
@@ -9,8 +13,7 @@ use covey_ninep::tree::Errno;
 use covey_wire::{Bytes, List, Payload};
 use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What became of a file that was to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,36 +31,6 @@ const CHUNK_BYTES: u64 = 1 << 20;
 const CHUNKS: usize = 4;
 /// Bytes of a Stage around its data, and some more.
 const STAGE_BYTES: usize = 64;
-
-/// How fast files are copied, all together.
-#[derive(Debug, Default)]
-pub struct Pace {
-    bytes_per_s: Option<u64>,
-    state: Mutex<Option<(Instant, u64)>>,
-}
-
-impl Pace {
-    /// At most so many bytes per second; None for as fast as it goes.
-    pub fn of(bytes_per_s: Option<u64>) -> Pace {
-        Pace { bytes_per_s, state: Mutex::default() }
-    }
-
-    /// Waits until all that was taken before was copied at the rate.
-    async fn take(&self, fs: &Shared, bytes: u64) {
-        let Some(rate) = self.bytes_per_s else { return };
-        let wait = {
-            let mut state = self.state.lock().expect("no holder panics");
-            let now = fs.net.now();
-            let (begun, taken) = state.get_or_insert((now, 0));
-            let due = Duration::from_secs_f64(*taken as f64 / rate.max(1) as f64);
-            *taken += bytes;
-            due.saturating_sub(now.saturating_duration_since(*begun))
-        };
-        if !wait.is_zero() {
-            fs.net.sleep(wait).await;
-        }
-    }
-}
 
 impl Fs {
     /// Moves a file to the I/O servers that `choose` finds for the striping that it has; None leaves it. Whoever opens it
@@ -90,9 +63,11 @@ impl Fs {
         let Some(servers) = choose(striping) else { return Ok(Moved::Nothing) };
         let new = Striping { servers: List(servers), ..striping.clone() };
         let epoch = inode.epoch.checked_add(1).ok_or(Errno::EOVERFLOW)?;
-        let job = Job { fs: self, id, epoch, map: distribution::of(&new)?, new, pace };
+        let copied = AtomicU64::new(0);
+        let job = Job { fs: self, id, epoch, map: distribution::of(&new)?, new, pace, copied };
         let moved = job.run(&inode, striping, starts).await;
         if !matches!(moved, Ok(Moved::Done(_))) {
+            pace.take_back(job.copied.load(Ordering::Relaxed));
             job.give_up().await;
         }
         moved
@@ -115,6 +90,8 @@ struct Job<'a> {
     new: Striping,
     map: Map,
     pace: &'a Pace,
+    /// Bytes that were copied so far.
+    copied: AtomicU64,
 }
 
 impl Job<'_> {
@@ -189,7 +166,7 @@ impl Job<'_> {
 
     /// Reads a range at once, and stages what of it follows each other on a server with one request.
     async fn copy_chunk(&self, file: &OpenFile, from: u64, end: u64) -> Result<Option<u64>> {
-        self.pace.take(&self.fs.shared, end - from).await;
+        self.pace.take(&self.fs.shared, end - from).await?;
         let data = file.read(&self.fs.shared, from, (end - from) as usize).await?;
         if data.len() as u64 != end - from {
             return Ok(None);
@@ -199,6 +176,8 @@ impl Job<'_> {
             self.stage_run(chain, run.physical, data.select(&run.ranges).into_bytes())
         });
         try_join_all(stages).await?;
+        self.copied.fetch_add(end - from, Ordering::Relaxed);
+        self.pace.add(end - from);
         Ok(Some(end - from))
     }
 

@@ -1,10 +1,15 @@
 //! Quotas.
 
 use super::{Fs, Result, session::unexpected};
-use crate::ops::{Caller, Op, Quota, Reply};
+use crate::check::each_name;
+use crate::ops::{Caller, Id, Op, Project, Quota, Reply};
+use covey_ninep::tree::Errno;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 /// Owners asked for at once.
 const PAGE: u16 = 4096;
+/// Files that are told at once that they belong to a project.
+const AT_ONCE: usize = 32;
 
 impl Fs {
     /// Sets the limits of a user or a group; what it owns is not looked at. EPERM for others than root and the owner
@@ -35,6 +40,58 @@ impl Fs {
                 None => (last.kind + 1, 0),
             };
             all.extend(page);
+        }
+    }
+
+    /// Makes a directory that of a project, to which all belongs that comes to be in it; what is there already is for
+    /// [`Fs::gather`]. One that is a project's already stays what it is. EPERM as for [`Fs::set_quota`], EINVAL where it lies in
+    /// such a directory, or has one below it.
+    pub async fn make_project(&self, who: &Caller, dir: Id) -> Result<Project> {
+        match self.change(who, Op::MakeProject { dir }).await? {
+            Reply::Projects { projects } if projects.0.len() == 1 => Ok(projects.0[0]),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// All below a directory belongs to this project from now on, 0: to none; and the directory itself. How many files that
+    /// are. Others may work there meanwhile; each directory is held in memory.
+    pub async fn gather(&self, who: &Caller, dir: Id, project: u32) -> Result<u64> {
+        let (mut left, mut count) = (vec![dir], 0);
+        while let Some(dir) = left.pop() {
+            self.belongs_to(who, dir, project).await?;
+            let mut files = Vec::new();
+            each_name(self, dir, |entry| match entry.is_dir() {
+                true => left.push(entry.id),
+                false => files.push(entry.id),
+            })
+            .await?;
+            count += 1 + files.len() as u64;
+            let told = files.into_iter().map(|id| self.belongs_to(who, id, project));
+            stream::iter(told).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+        }
+        Ok(count)
+    }
+
+    async fn belongs_to(&self, who: &Caller, id: Id, project: u32) -> Result<()> {
+        match self.change(who, Op::SetProject { id, project }).await {
+            // Removed since.
+            Err(error) if error.code() == Errno::ESTALE => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    /// All below a project's directory was gone through: its limits hold (`whole`), or it is no project any more.
+    pub async fn end_project(&self, who: &Caller, number: u32, whole: bool) -> Result<()> {
+        self.change(who, Op::EndProject { number, whole }).await.map(drop)
+    }
+
+    /// The project directories; none where the metadata server is of a version before them.
+    pub async fn projects(&self, who: &Caller) -> Result<Vec<Project>> {
+        match self.ask(who, Op::Projects {}).await {
+            Ok(Reply::Projects { projects }) => Ok(projects.0),
+            Ok(other) => Err(unexpected(&other)),
+            Err(error) if error.code() == Errno::EINVAL => Ok(Vec::new()),
+            Err(error) => Err(error),
         }
     }
 

@@ -41,7 +41,7 @@ impl<K: Kv> Store<K> {
             );
         }
 
-        self.must_have_room_to(request, &stored.inode, end)?;
+        self.must_have_room_to(request, &stored, end)?;
         if length > 0 {
             // Whoever was given this place before, and lost it with our power, must not write there.
             self.clear_doubt(&mut stored, 0)?;

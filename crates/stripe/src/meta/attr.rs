@@ -8,7 +8,7 @@ use super::fault::{Fault, refuse};
 use super::keys::{self, CutRow, Stored, mark};
 use super::moves::INSTALLED;
 use super::names::{changed, touched};
-use super::owned::owner;
+use super::owned::{Owner, owner};
 use super::permission::{access, check, may, mode, without_privilege, written_by};
 use super::{Applied, Store, Work, create, done, node};
 use crate::distribution;
@@ -60,9 +60,9 @@ impl<K: Kv> Store<K> {
         }
 
         touched(&mut stored.inode, now);
-        let before = owner(&stored.inode);
+        let before = owner(&stored);
         set_owner(caller, &mut stored.inode, &asked);
-        self.owns_instead(before, &stored.inode);
+        self.owns_instead(before, &stored);
         let cut =
             if asked.has(set::SIZE) { self.resize(request, &mut stored, size)? } else { None };
         set_times(&mut stored.inode, &asked, now);
@@ -193,7 +193,8 @@ impl<K: Kv> Store<K> {
         if inode.epoch >= EPOCH_MAX && self.is_in_doubt(stored) {
             return refuse(Errno::EOVERFLOW, format!("file {} was cut too often", inode.id));
         }
-        self.must_have_room(request, (uid, gid), (0, size - inode.size))
+        let owner = Owner { uid, gid, ..owner(stored) };
+        self.must_have_room(request, owner, (0, size - inode.size))
     }
 
     /// Sets the size; the new epoch when data servers must be told.
@@ -218,7 +219,7 @@ impl<K: Kv> Store<K> {
         let before = std::mem::replace(&mut inode.size, size);
         stored.tail = size;
         self.cut_inline(inode, size)?;
-        self.count_bytes(&stored.inode, before);
+        self.count_bytes(stored, before);
         // Of a sparse file the I/O servers may hold space beyond the size.
         let is_plain = is_inline && !stored.inode.sparse && stored.marks & mark::BEYOND == 0;
         if is_plain && !self.is_in_doubt(stored) && self.reserved(stored.inode.id)?.is_empty() {
@@ -295,14 +296,14 @@ impl<K: Kv> Store<K> {
     pub(super) fn raise(&mut self, stored: &mut Stored, end: u64) {
         let before = stored.inode.size;
         stored.inode.size = end.max(before);
-        self.count_bytes(&stored.inode, before);
+        self.count_bytes(stored, before);
     }
 
     /// A file's size has changed.
-    pub(super) fn count_bytes(&mut self, inode: &Inode, before: u64) {
+    pub(super) fn count_bytes(&mut self, stored: &Stored, before: u64) {
         let bytes = &mut self.counters.bytes;
-        *bytes = bytes.wrapping_sub(before).wrapping_add(inode.size);
-        self.owns_size(inode, before);
+        *bytes = bytes.wrapping_sub(before).wrapping_add(stored.inode.size);
+        self.owns_size(stored, before);
     }
 
     /// A write ended at `end`. One to 0 is about to go where only the I/O servers are.
@@ -321,7 +322,7 @@ impl<K: Kv> Store<K> {
             let current = stored.inode.epoch;
             return refuse(Errno::ESTALE, format!("file {id} has epoch {current}, not {epoch}"));
         }
-        self.must_have_room_to(request, &stored.inode, end)?;
+        self.must_have_room_to(request, &stored, end)?;
         stored.inode.sparse |= hole;
         stored.marks |= mark::BEYOND;
         // Space is taken, freed or zeroed within the size: a write always tells of its end.

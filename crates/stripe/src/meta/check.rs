@@ -10,11 +10,13 @@ mod row;
 
 use super::fault::Fault;
 use super::keys::{self, Stored};
+use super::owned::{Sum, Who, owner};
 use super::{Applied, Store};
 use crate::kv::Kv;
-use crate::ops::check::{Brief, Census, Looked, Page, Row, Tally, table};
+use crate::ops::check::{Brief, Census, Class, Finding, Looked, Page, Row, Tally, table};
 use crate::ops::{Id, Nanos, Op, Reply, Request};
 use covey_wire::{Field, List, Name, Payload, Reader};
+use std::collections::BTreeMap;
 
 /// Rows of one page, whatever was asked for.
 const ROWS_MAX: u32 = 4096;
@@ -30,6 +32,14 @@ pub(super) struct Running {
     passed: Id,
     files: u64,
     bytes: u64,
+    /// What users, groups and projects own of these.
+    owned: BTreeMap<Who, Sum>,
+}
+
+impl Running {
+    fn owns(&mut self, stored: &Stored, count: impl Fn(&mut Sum)) {
+        owner(stored).each().for_each(|who| count(self.owned.entry(who).or_default()));
+    }
 }
 
 /// A row that was asked for.
@@ -106,7 +116,7 @@ impl<K: Kv> Store<K> {
             }
         }
         if table == table::ALL && window.page.end {
-            window.page.census = self.census_over();
+            self.census_over(&mut window.page);
         }
         window.page.id_next = self.counters.id_next;
         window.page.now = request.now;
@@ -220,6 +230,7 @@ impl<K: Kv> Store<K> {
             census.passed = stored.inode.id;
             census.files += 1;
             census.bytes = census.bytes.wrapping_add(counted_bytes(stored));
+            census.owns(stored, |sum| sum.add(stored));
         }
     }
 
@@ -239,6 +250,10 @@ impl<K: Kv> Store<K> {
         let before = self.peek::<Stored>(&keys::inode(id))?.found();
         if let Some(census) = &mut self.census {
             census.files += u64::from(before.is_none());
+            if let Some(before) = &before {
+                census.owns(before, |sum| sum.take(before));
+            }
+            census.owns(stored, |sum| sum.add(stored));
             let before = before.as_ref().map_or(0, counted_bytes);
             census.bytes = census.bytes.wrapping_sub(before).wrapping_add(counted_bytes(stored));
         }
@@ -246,19 +261,24 @@ impl<K: Kv> Store<K> {
     }
 
     /// An inode is about to go.
-    pub(super) fn census_drops(&mut self, inode: &crate::ops::Inode) {
-        if let Some(census) = self.census.as_mut().filter(|census| inode.id <= census.passed) {
+    pub(super) fn census_drops(&mut self, stored: &Stored) {
+        let id = stored.inode.id;
+        if let Some(census) = self.census.as_mut().filter(|census| id <= census.passed) {
             census.files -= 1;
-            if inode.is_regular() {
-                census.bytes = census.bytes.wrapping_sub(inode.size);
-            }
+            census.bytes = census.bytes.wrapping_sub(counted_bytes(stored));
+            census.owns(stored, |sum| sum.take(stored));
         }
     }
 
-    fn census_over(&mut self) -> Option<Census> {
-        let Running { files, bytes, .. } = self.census.take()?;
+    fn census_over(&mut self, page: &mut Page) {
+        let Some(Running { files, bytes, owned, .. }) = self.census.take() else { return };
         let (files_kept, bytes_kept) = (self.counters.files, self.counters.bytes);
-        Some(Census { files, bytes, files_kept, bytes_kept })
+        page.census = Some(Census { files, bytes, files_kept, bytes_kept });
+        let wrong = self.wrongly_owned(&owned).into_iter().take(ROWS_MAX as usize);
+        page.findings.0.extend(wrong.map(|((kind, id), found, wanted)| {
+            let (class, id, parent) = (Class::WrongQuota as u8, id.into(), kind.into());
+            Finding { class, id, parent, found, wanted, ..Finding::default() }
+        }));
     }
 }
 

@@ -3,6 +3,7 @@
 use super::fault::{Fault, refuse};
 use super::keys::{Named, Stored};
 use super::names::{COOKIE_FIRST, check_name, is_dots, must_be_alive, touched};
+use super::owned::Owner;
 use super::permission::{access, check, mode};
 use super::{Applied, Store, node};
 use crate::distribution;
@@ -60,12 +61,13 @@ impl<K: Kv> Store<K> {
             self.must_be_laid_out(dir.inode.hint.as_ref())?;
         }
         let gid = new.group(caller, &dir.inode)?;
-        self.must_have_room(request, (caller.uid, gid), (1, bytes))?;
-        let made = self.made(request, &new, &dir.inode, gid);
+        let owner = Owner { uid: caller.uid, gid, project: dir.project.0 };
+        self.must_have_room(request, owner, (1, bytes))?;
+        let made = self.made(request, &new, &dir, gid);
 
         self.counters.id_next += 1;
         self.counters.files += 1;
-        self.owns_one_more(&made.inode);
+        self.owns_one_more(&made);
         self.add_entry(&mut dir, name, &made.inode, request.now)?;
         dir.inode.nlink += u32::from(made.inode.is_dir());
         self.save(&dir)?;
@@ -97,7 +99,14 @@ impl<K: Kv> Store<K> {
     }
 
     /// The inode that a creation makes.
-    pub(super) fn made(&self, request: &Request, new: &New<'_>, dir: &Inode, gid: u32) -> Stored {
+    pub(super) fn made(
+        &self,
+        request: &Request,
+        new: &New<'_>,
+        within: &Stored,
+        gid: u32,
+    ) -> Stored {
+        let dir = &within.inode;
         let (id, now) = (self.counters.id_next, request.now);
         let hint = dir.hint.clone();
         let mut inode = Inode {
@@ -132,7 +141,8 @@ impl<K: Kv> Store<K> {
             }
             _ => inode.rdev = new.rdev,
         }
-        Stored { inode, cookie_next: COOKIE_FIRST, tail: 0, losses: self.losses, marks: 0 }
+        let (losses, project) = (self.losses, within.project);
+        Stored { inode, cookie_next: COOKIE_FIRST, tail: 0, losses, marks: 0, project }
     }
 
     pub(super) fn link(
@@ -153,6 +163,7 @@ impl<K: Kv> Store<K> {
         if file.inode.is_dir() {
             return refuse(Errno::EPERM, "directories have one name");
         }
+        self.must_stay(None, &dir, &file)?;
         match file.inode.nlink {
             0 => self.name_orphan(&mut file)?,
             LINKS_MAX.. => {

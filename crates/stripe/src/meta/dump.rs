@@ -3,7 +3,7 @@
 use super::keys::{self, Counters, CutRow, Named, Reserved, Stored, Superblock};
 use super::session::Kept;
 use crate::chain::Chain;
-use crate::ops::{Id, Inode, Quota, Striping};
+use crate::ops::{Id, Inode, Project, Quota, Striping, Task};
 use covey_wire::{Field, List, Name, Payload, Reader};
 
 /// A row, read.
@@ -25,7 +25,7 @@ pub enum Record {
     /// A chain of I/O servers.
     Chain { index: u16, chain: Chain },
     /// A file.
-    Inode { inode: Box<Inode>, cookie_next: u64, tail: u64 },
+    Inode { inode: Box<Inode>, cookie_next: u64, tail: u64, project: u32 },
     /// Where a name leads.
     Name { parent: Id, name: Name, id: Id, kind: u8, cookie: u64 },
     /// An unlinked file that may still be open.
@@ -36,6 +36,10 @@ pub enum Record {
     Cut { id: Id, epoch: u32, size: u64, striping: Striping },
     /// Bytes set aside for an append.
     Append { id: Id, offset: u64, end: u64, session: u64, done: bool },
+    /// Directories that have a quota.
+    Projects { projects: Vec<Project> },
+    /// Files that are being moved.
+    Tasks { tasks: Vec<Task> },
     /// A client.
     Session { session: u64, name: Name, answered: u64, kept: usize },
     /// What of a file's content lies with its inode.
@@ -76,11 +80,16 @@ fn read(key: &[u8], value: &[u8]) -> Option<Vec<Record>> {
         keys::STORES => Record::Stores { stores: row::<List<Name>>(value)?.0 },
         keys::QUOTAS => Record::Counted { up_to: row(value)? },
         [b'q', ..] => Record::Quota { quota: row(value)? },
+        keys::PROJECTS => {
+            let keys::Projects { projects, .. } = row(value)?;
+            Record::Projects { projects: projects.0 }
+        }
+        keys::TASKS => Record::Tasks { tasks: row::<List<Task>>(value)?.0 },
         keys::PLACES => Record::Places { places: row::<List<u8>>(value)?.0 },
         _ if let Some(index) = keys::chain_of(key) => Record::Chain { index, chain: row(value)? },
         [b'i', ..] => {
-            let Stored { inode, cookie_next, tail, .. } = row(value)?;
-            Record::Inode { inode: Box::new(inode), cookie_next, tail }
+            let Stored { inode, cookie_next, tail, project, .. } = row(value)?;
+            Record::Inode { inode: Box::new(inode), cookie_next, tail, project: project.0 }
         }
         [b'n', ..] => {
             let Named { id: file, kind, cookie } = row(value)?;

@@ -40,7 +40,7 @@ impl<K: Kv> Store<K> {
             let current = stored.inode.epoch;
             return refuse(Errno::ESTALE, format!("file {id} has epoch {current}, not {epoch}"));
         }
-        self.must_have_room_to(request, &stored.inode, end)?;
+        self.must_have_room_to(request, &stored, end)?;
         self.put_inline(&mut stored, &pieces.0, data)?;
         stored.inode.sparse |= hole;
         self.grow(&mut stored, end)?;
@@ -63,7 +63,7 @@ impl<K: Kv> Store<K> {
         if offset != stored.inode.size || limit.saturating_sub(offset) < length {
             return refuse(Errno::ERANGE, format!("file {id} takes no append with its metadata"));
         }
-        self.must_have_room_to(request, &stored.inode, offset + length)?;
+        self.must_have_room_to(request, &stored, offset + length)?;
         self.clear_doubt(&mut stored, 0)?;
         let piece = InlinePiece { offset: offset as u32, bytes: length as u32 };
         self.put_inline(&mut stored, &[piece], data)?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   's' word                  superblock, counters, start counter, losses of power, the I/O
-//!                             servers' stores, which of these get new files
+//!                             servers' stores, which of these get new files, tasks, projects
 //!   'i' id                    Stored: the inode with what clients never see
 //!   'n' parent name           Named: where a name leads
 //!   'c' parent cookie         Listed: the same entry in the order of listings
@@ -49,6 +49,12 @@ pub(super) const SKIPS: &[u8] = b"sskips";
 pub(super) const STORES: &[u8] = b"sstores";
 /// List<u8>: why each I/O server gets no new files, by its index: bits of [`super::place`]; none while all get them.
 pub(super) const PLACES: &[u8] = b"splaces";
+
+/// List<Task>: what moves files, of each kind and server the last; none before the first.
+pub(super) const TASKS: &[u8] = b"stasks";
+
+/// Projects; none before the first.
+pub(super) const PROJECTS: &[u8] = b"sprojects";
 
 /// What the keys of chains begin with.
 const CHAIN: &[u8] = b"schain";
@@ -101,6 +107,38 @@ record! {
         pub losses: u64,
         /// What happened to a regular file since it was last cut: bits of [`mark`].
         pub marks: u8,
+        /// Which project it belongs to; 0 for none.
+        pub project: Project,
+    }
+}
+
+/// A number that takes no byte where it is 0, as in rows that were written before there were any: it must come last. Older
+/// versions cannot read rows that have one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Project(pub u32);
+
+impl Field<()> for Project {
+    fn size(&self, _: ()) -> usize {
+        if self.0 == 0 { 0 } else { 4 }
+    }
+    fn put(&self, _: (), out: &mut Vec<u8>) {
+        if self.0 != 0 {
+            self.0.put((), out);
+        }
+    }
+    fn get(_: (), from: &mut Reader) -> Result<Self, covey_wire::Blame> {
+        if from.remaining() == 0 { Ok(Project(0)) } else { Field::<()>::get((), from).map(Project) }
+    }
+}
+
+record! {
+    /// The project directories.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Projects for () {
+        /// The number that was given last.
+        pub last: u32,
+        /// All of them.
+        pub projects: List<crate::ops::Project>,
     }
 }
 

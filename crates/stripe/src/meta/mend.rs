@@ -53,6 +53,7 @@ impl<K: Kv> Store<K> {
                 *files = files.wrapping_add(finding.found);
                 *bytes = bytes.wrapping_add(finding.wanted);
             }
+            Class::WrongQuota => self.count_anew()?,
             Class::WrongNumber => {
                 self.counters.id_next = self.counters.id_next.max(finding.wanted);
             }
@@ -119,7 +120,7 @@ impl<K: Kv> Store<K> {
                 return if same { Ok(()) } else { changed() };
             }
             // Found by comparing, and put right by a difference.
-            Class::WrongTotals => return Ok(()),
+            Class::WrongTotals | Class::WrongQuota => return Ok(()),
             _ => finding.name.as_bytes().to_vec(),
         };
         let Some(value) = self.kv.get(&key).map_err(Fault::Broken)? else { return changed() };
@@ -256,8 +257,9 @@ impl<K: Kv> Store<K> {
             ..root.inode.clone()
         };
         let losses = self.losses;
-        self.owns_one_more(&inode);
-        let home = Stored { inode, cookie_next: COOKIE_FIRST, tail: 0, losses, marks: 0 };
+        let project = root.project;
+        let home = Stored { inode, cookie_next: COOKIE_FIRST, tail: 0, losses, marks: 0, project };
+        self.owns_one_more(&home);
         self.add_entry(&mut root, &name, &home.inode, now)?;
         root.inode.nlink += 1;
         self.save(&root)?;

@@ -1,4 +1,5 @@
-//! Quotas: how many files, and how many bytes in them, a user or a group may own.
+//! Quotas: how many files, and how many bytes in them, a user or a group may own, or a project directory may hold (see
+//! `projects`).
 //!
 //! What each owns is counted from the moment that the first limit is set. Files that are there already are counted by
 //! operations of the server's own, some at a time and in the order of their numbers ([`Op::CountOwned`]): what lies
@@ -16,7 +17,7 @@ use super::fault::{Fault, refuse};
 use super::keys::{self, Stored};
 use super::{Applied, Store, done};
 use crate::kv::Kv;
-use crate::ops::{Caller, Id, Inode, Quota, ROOT, Reply, Request};
+use crate::ops::{Caller, Id, Inode, Project, Quota, ROOT, Reply, Request};
 use bytes::BufMut;
 use covey_ninep::tree::Errno;
 use covey_wire::List;
@@ -28,6 +29,8 @@ pub mod quota {
     pub const USER: u8 = 0;
     /// A group's.
     pub const GROUP: u8 = 1;
+    /// What lies below a directory.
+    pub const PROJECT: u8 = 2;
     /// As many as they like.
     pub const NO_LIMIT: u64 = u64::MAX;
 }
@@ -37,8 +40,24 @@ const LIMITS_MAX: usize = 60_000;
 /// Owners in one answer.
 const TOLD_MAX: u16 = 8192;
 
-/// User or group, and its number.
-type Who = (u8, u32);
+/// User, group or project, and its number.
+pub(super) type Who = (u8, u32);
+
+/// For whom a file counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Owner {
+    pub uid: u32,
+    pub gid: u32,
+    /// 0 for none.
+    pub project: u32,
+}
+
+impl Owner {
+    pub fn each(self) -> impl Iterator<Item = Who> {
+        let project = (self.project != 0).then_some((quota::PROJECT, self.project));
+        [(quota::USER, self.uid), (quota::GROUP, self.gid)].into_iter().chain(project)
+    }
+}
 
 /// What is counted, and what it may come to.
 #[derive(Default)]
@@ -48,6 +67,9 @@ pub(super) struct Quotas {
     owned: BTreeMap<Who, Quota>,
     /// Who has a limit.
     limits: BTreeSet<Who>,
+    /// Directories whose content is counted, by their numbers, and the number that was given last.
+    pub(super) projects: BTreeMap<u32, Project>,
+    pub(super) project_last: u32,
     /// Changed since the last checkpoint.
     dirty: BTreeSet<Who>,
 }
@@ -72,7 +94,12 @@ impl Quotas {
         let passed = if damaged { 0 } else { passed };
         let limits = owned.iter().filter(|(_, quota)| has_limit(quota)).map(|(who, _)| *who);
         let limits = limits.collect();
-        let mut quotas = Quotas { passed, owned, limits, ..Quotas::default() };
+        let known: Option<keys::Projects> = keys::row(kv, keys::PROJECTS)?;
+        let project_last = known.as_ref().map_or(0, |known| known.last);
+        let projects = known.into_iter().flat_map(|known| known.projects.0);
+        let projects = projects.map(|project| (project.number, project)).collect();
+        let dirty = BTreeSet::new();
+        let mut quotas = Quotas { passed, owned, limits, projects, project_last, dirty };
         if damaged {
             quotas.forget_counts();
         }
@@ -88,19 +115,18 @@ impl Quotas {
         self.owned.entry(who).or_insert_with(|| unlimited(who))
     }
 
-    fn change(&mut self, owner: (u32, u32), act: impl Fn(&mut Quota)) {
-        act(self.of((quota::USER, owner.0)));
-        act(self.of((quota::GROUP, owner.1)));
+    fn change(&mut self, owner: Owner, act: impl Fn(&mut Quota)) {
+        owner.each().for_each(|who| act(self.of(who)));
     }
 
-    fn add(&mut self, owner: (u32, u32), bytes: u64) {
+    fn add(&mut self, owner: Owner, bytes: u64) {
         self.change(owner, |quota| {
             quota.files = quota.files.wrapping_add(1);
             quota.bytes = quota.bytes.wrapping_add(bytes);
         });
     }
 
-    fn take(&mut self, owner: (u32, u32), bytes: u64) {
+    fn take(&mut self, owner: Owner, bytes: u64) {
         self.change(owner, |quota| {
             quota.files = quota.files.wrapping_sub(1);
             quota.bytes = quota.bytes.wrapping_sub(bytes);
@@ -132,13 +158,17 @@ impl<K: Kv> Store<K> {
     ) -> Result<Applied, Fault> {
         must_own(&request.caller, &self.stored(ROOT)?.inode)?;
         let who = (wanted.kind, wanted.id);
-        if wanted.kind > quota::GROUP {
+        if wanted.kind > quota::PROJECT {
             return refuse(Errno::EINVAL, format!("there are no quotas of kind {}", wanted.kind));
+        }
+        let is_known = |quotas: &Quotas| quotas.projects.contains_key(&wanted.id);
+        if wanted.kind == quota::PROJECT && !self.quotas.as_ref().is_some_and(is_known) {
+            return refuse(Errno::EINVAL, format!("there is no project {}", wanted.id));
         }
         let limits = self.quotas.as_ref().map_or(0, |quotas| quotas.limits.len());
         let is_known = self.quotas.as_ref().is_some_and(|quotas| quotas.limits.contains(&who));
         if limits >= LIMITS_MAX && has_limit(wanted) && !is_known {
-            let text = format!("{LIMITS_MAX} users and groups have a limit already");
+            let text = format!("{LIMITS_MAX} users, groups and directories have a limit already");
             return refuse(Errno::ENOSPC, text);
         }
         let quotas = self.quotas.get_or_insert_with(Quotas::default);
@@ -156,10 +186,7 @@ impl<K: Kv> Store<K> {
     /// Counts everything anew.
     pub(super) fn recount(&mut self, request: &Request) -> Result<Applied, Fault> {
         must_own(&request.caller, &self.stored(ROOT)?.inode)?;
-        if let Some(quotas) = &mut self.quotas {
-            quotas.forget_counts();
-            self.put_passed()?;
-        }
+        self.count_anew()?;
         Ok(done())
     }
 
@@ -179,7 +206,7 @@ impl<K: Kv> Store<K> {
             };
             // What is damaged nobody owns until it is repaired, and counted anew.
             if let Some(stored) = row::<Stored>(value) {
-                found.push((owner(&stored.inode), bytes_in(&stored.inode)));
+                found.push((owner(&stored), bytes_in(&stored.inode)));
             }
             last = Some(id);
             left -= 1;
@@ -193,7 +220,7 @@ impl<K: Kv> Store<K> {
         Ok(done())
     }
 
-    fn put_passed(&mut self) -> Result<(), Fault> {
+    pub(super) fn put_passed(&mut self) -> Result<(), Fault> {
         match self.quotas.as_ref().map(|quotas| quotas.passed) {
             Some(passed) => self.put_row(keys::QUOTAS, &passed),
             None => Ok(()),
@@ -212,7 +239,9 @@ impl<K: Kv> Store<K> {
         let is_shown = |quota: &&Quota| match quota.kind {
             _ if sees_all => true,
             quota::USER => quota.id == caller.uid,
-            _ => caller.is_in(quota.id),
+            quota::GROUP => caller.is_in(quota.id),
+            // Of a directory it is shown as df shows it of a disk.
+            _ => true,
         };
         let count_max = usize::from(count_max.min(TOLD_MAX));
         let all = self.quotas.iter().flat_map(|quotas| quotas.owned.range(from..));
@@ -226,11 +255,14 @@ impl<K: Kv> Store<K> {
     pub(super) fn must_have_room(
         &self,
         request: &Request,
-        (uid, gid): (u32, u32),
+        owner: Owner,
         more: (u64, u64),
     ) -> Result<(), Fault> {
-        self.must_have_room_of(request, (quota::USER, uid), more)?;
-        self.must_have_room_of(request, (quota::GROUP, gid), more)
+        // Nearly all file systems have none.
+        if self.quotas.is_none() {
+            return Ok(());
+        }
+        owner.each().try_for_each(|who| self.must_have_room_of(request, who, more))
     }
 
     /// The same of a file that is to come into another group.
@@ -259,9 +291,16 @@ impl<K: Kv> Store<K> {
             return Ok(());
         }
         let Some(quota) = quotas.owned.get(&who) else { return Ok(()) };
-        let is_user = who.0 == quota::USER;
-        let word = if is_user { "user" } else { "group" };
+        let is_counted = |project: &Project| project.is_whole;
+        if who.0 == quota::PROJECT && !quotas.projects.get(&who.1).is_some_and(is_counted) {
+            return Ok(());
+        }
         let (caller, id) = (&request.caller, quota.id);
+        let (whose, may_know) = match who.0 {
+            quota::USER => (format!("user {id}"), caller.uid == id),
+            quota::GROUP => (format!("group {id}"), caller.is_in(id)),
+            _ => ("the directory with a quota".to_owned(), true),
+        };
         let is_passed =
             |more: u64, has: u64, limit: u64| more > 0 && has.saturating_add(more) > limit;
         let is_many = is_passed(files, quota.files, quota.files_max);
@@ -270,16 +309,16 @@ impl<K: Kv> Store<K> {
             return Ok(());
         }
         // What somebody else owns is not everybody's to know.
-        if !(if is_user { caller.uid == id } else { caller.is_in(id) }) {
-            return refuse(Errno::EDQUOT, format!("the quota of {word} {id} is passed"));
+        if !may_know {
+            return refuse(Errno::EDQUOT, format!("the quota of {whose} is passed"));
         }
         if is_many {
             let limit = quota.files_max;
-            let text = format!("{word} {id} has {} files, the quota is {limit}", quota.files);
+            let text = format!("{whose} has {} files, the quota is {limit}", quota.files);
             return refuse(Errno::EDQUOT, text);
         }
         let text =
-            format!("{word} {id} has {had} bytes, with {bytes} more the quota {limit} is passed");
+            format!("{whose} has {had} bytes, with {bytes} more the quota {limit} is passed");
         refuse(Errno::EDQUOT, text)
     }
 
@@ -287,30 +326,30 @@ impl<K: Kv> Store<K> {
     pub(super) fn must_have_room_to(
         &self,
         request: &Request,
-        inode: &Inode,
+        stored: &Stored,
         end: u64,
     ) -> Result<(), Fault> {
-        let bytes = end.saturating_sub(inode.size);
-        self.must_have_room(request, owner(inode), (0, bytes))
+        let bytes = end.saturating_sub(stored.inode.size);
+        self.must_have_room(request, owner(stored), (0, bytes))
     }
 
     /// See [`Op::Room`].
     pub(super) fn room(&self, request: &Request, id: Id, end: u64) -> Result<Applied, Fault> {
-        self.must_have_room_to(request, &self.stored(id)?.inode, end)?;
+        self.must_have_room_to(request, &self.stored(id)?, end)?;
         Ok(done())
     }
 
     /// A file was made.
-    pub(super) fn owns_one_more(&mut self, inode: &Inode) {
-        if let Some(quotas) = self.counted(inode.id) {
-            quotas.add(owner(inode), bytes_in(inode));
+    pub(super) fn owns_one_more(&mut self, stored: &Stored) {
+        if let Some(quotas) = self.counted(stored.inode.id) {
+            quotas.add(owner(stored), bytes_in(&stored.inode));
         }
     }
 
     /// A file is gone.
-    pub(super) fn owns_one_less(&mut self, inode: &Inode) {
-        if let Some(quotas) = self.counted(inode.id) {
-            quotas.take(owner(inode), bytes_in(inode));
+    pub(super) fn owns_one_less(&mut self, stored: &Stored) {
+        if let Some(quotas) = self.counted(stored.inode.id) {
+            quotas.take(owner(stored), bytes_in(&stored.inode));
         }
     }
 
@@ -326,20 +365,62 @@ impl<K: Kv> Store<K> {
     }
 
     /// A file has another size than before.
-    pub(super) fn owns_size(&mut self, inode: &Inode, before: u64) {
-        if let Some(quotas) = self.counted(inode.id).filter(|_| before != inode.size) {
-            quotas.change(owner(inode), |quota| {
-                quota.bytes = quota.bytes.wrapping_sub(before).wrapping_add(inode.size);
+    pub(super) fn owns_size(&mut self, stored: &Stored, before: u64) {
+        let size = stored.inode.size;
+        if let Some(quotas) = self.counted(stored.inode.id).filter(|_| before != size) {
+            quotas.change(owner(stored), |quota| {
+                quota.bytes = quota.bytes.wrapping_sub(before).wrapping_add(size);
             });
         }
     }
 
-    /// A file has another owner or group than before.
-    pub(super) fn owns_instead(&mut self, before: (u32, u32), inode: &Inode) {
-        if let Some(quotas) = self.counted(inode.id).filter(|_| before != owner(inode)) {
-            quotas.take(before, bytes_in(inode));
-            quotas.add(owner(inode), bytes_in(inode));
+    /// A file has another owner, group or project than before.
+    pub(super) fn owns_instead(&mut self, before: Owner, stored: &Stored) {
+        let (id, now, bytes) = (stored.inode.id, owner(stored), bytes_in(&stored.inode));
+        if let Some(quotas) = self.counted(id).filter(|_| before != now) {
+            quotas.take(before, bytes);
+            quotas.add(now, bytes);
         }
+    }
+
+    /// A project is over, and its limits with it.
+    pub(super) fn forget_project(&mut self, number: u32) -> Result<(), Fault> {
+        if let Some(quotas) = &mut self.quotas {
+            let who = (quota::PROJECT, number);
+            quotas.projects.remove(&number);
+            quotas.limits.remove(&who);
+            let known = quotas.of(who);
+            (known.bytes_max, known.files_max) = (quota::NO_LIMIT, quota::NO_LIMIT);
+        }
+        self.put_passed()
+    }
+
+    /// Compares what was counted by going through all files with what is kept: who owns something else, what bytes are kept
+    /// and what they should be. None where not all is counted yet.
+    pub(super) fn wrongly_owned(&self, counted: &BTreeMap<Who, Sum>) -> Vec<(Who, u64, u64)> {
+        let Some(quotas) = self.quotas.as_ref().filter(|quotas| quotas.is_whole()) else {
+            return Vec::new();
+        };
+        let all: BTreeSet<Who> = counted.keys().chain(quotas.owned.keys()).copied().collect();
+        let wrong = |who: Who| {
+            let kept = quotas
+                .owned
+                .get(&who)
+                .map_or(Sum::default(), |quota| Sum { files: quota.files, bytes: quota.bytes });
+            let right = counted.get(&who).copied().unwrap_or_default();
+            (kept != right).then_some((who, kept.bytes, right.bytes))
+        };
+        all.into_iter().filter_map(wrong).collect()
+    }
+
+    /// Counts all anew, as [`Op::Recount`] does.
+    ///
+    /// [`Op::Recount`]: crate::ops::Op::Recount
+    pub(super) fn count_anew(&mut self) -> Result<(), Fault> {
+        if let Some(quotas) = &mut self.quotas {
+            quotas.forget_counts();
+        }
+        self.put_passed()
     }
 
     fn counted(&mut self, id: Id) -> Option<&mut Quotas> {
@@ -363,9 +444,28 @@ impl<K: Kv> Store<K> {
     }
 }
 
-/// Who owns a file: user and group.
-pub(super) fn owner(inode: &Inode) -> (u32, u32) {
-    (inode.uid, inode.gid)
+/// For whom a file counts.
+pub(super) fn owner(stored: &Stored) -> Owner {
+    Owner { uid: stored.inode.uid, gid: stored.inode.gid, project: stored.project.0 }
+}
+
+/// Files, and bytes in them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sum {
+    files: u64,
+    bytes: u64,
+}
+
+impl Sum {
+    pub fn add(&mut self, stored: &Stored) {
+        self.files = self.files.wrapping_add(1);
+        self.bytes = self.bytes.wrapping_add(bytes_in(&stored.inode));
+    }
+
+    pub fn take(&mut self, stored: &Stored) {
+        self.files = self.files.wrapping_sub(1);
+        self.bytes = self.bytes.wrapping_sub(bytes_in(&stored.inode));
+    }
 }
 
 fn bytes_in(inode: &Inode) -> u64 {

@@ -170,12 +170,13 @@ impl<K: Kv> Store<K> {
         }
         let stored = self.stored(id)?;
         let is_inline = self.is_inline(&stored);
+        self.census_drops(&stored);
+        self.owns_one_less(&stored);
+        self.project_dir_is_gone(&stored)?;
         let (mut inode, marks) = (stored.inode, stored.marks);
         self.delete(&keys::orphan(id))?;
-        self.census_drops(&inode);
         self.delete(&keys::inode(id))?;
         self.counters.files -= 1;
-        self.owns_one_less(&inode);
         self.forget_appends(id)?;
         self.forget_locks(id);
         self.forget_cuts(id)?;

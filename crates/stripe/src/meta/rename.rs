@@ -83,6 +83,9 @@ impl<K: Kv> Store<K> {
         must_be_alive(dirs.to_inode())?;
         check_leaves(caller, &dirs, &dirs.from.inode, &moved.stored.inode)?;
         check(caller, dirs.to_inode(), access::WRITE)?;
+        if let Some(to) = &dirs.to {
+            self.must_stay(Some(&dirs.from), to, &moved.stored)?;
+        }
         if let Some(target) = &target {
             check_sticky(caller, dirs.to_inode(), &target.stored.inode)?;
             check_replaces(&moved.stored, &target.stored)?;
@@ -127,6 +130,10 @@ impl<K: Kv> Store<K> {
         }
         check_leaves(caller, &dirs, &dirs.from.inode, &one.stored.inode)?;
         check_leaves(caller, &dirs, dirs.to_inode(), &two.stored.inode)?;
+        if let Some(to) = &dirs.to {
+            self.must_stay(Some(&dirs.from), to, &one.stored)?;
+            self.must_stay(Some(to), &dirs.from, &two.stored)?;
+        }
 
         let (from, to) = (dirs.from.inode.id, dirs.to().inode.id);
         self.put_entry(from, one.name, &two.stored.inode, one.named.cookie)?;
@@ -165,7 +172,7 @@ impl<K: Kv> Store<K> {
     }
 
     /// Whether `id` is `ancestor` or below it.
-    fn is_within(&self, id: Id, ancestor: Id) -> Result<bool, Fault> {
+    pub(super) fn is_within(&self, id: Id, ancestor: Id) -> Result<bool, Fault> {
         let mut here = id;
         for _ in 0..DEPTH_MAX {
             match here {

@@ -259,6 +259,8 @@ classes! {
     22 WrongNumber "wrong-number" Damage, "goes on after the highest number";
     /// Directories that lead to each other and not to the root.
     23 Detached "detached" Damage, "gives one of them a name in /lost+found";
+    /// What a user, a group or a project directory owns is not what its files add up to.
+    24 WrongQuota "wrong-quota" Leak, "counts all anew";
     /// An object without a file.
     30 OrphanObject "orphan-object" Leak, "removes the object";
     /// An object on a server that the file's striping does not name.

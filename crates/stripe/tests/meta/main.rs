@@ -10,6 +10,7 @@ mod model;
 mod moves;
 mod permissions;
 mod places;
+mod projects;
 mod quotas;
 mod readdir;
 mod refusals;

@@ -2,7 +2,7 @@
 
 use crate::lab::*;
 use covey_ninep::tree::Errno;
-use covey_stripe::meta::quota::{GROUP, NO_LIMIT, USER};
+use covey_stripe::meta::quota::{GROUP, NO_LIMIT, PROJECT, USER};
 use covey_stripe::meta::{Applied, Record, mode, records};
 use covey_stripe::ops::{Id, InlinePiece, Inode, Op, Quota, ROOT, Reply, StripingHint, set};
 use covey_wire::Rng;
@@ -41,9 +41,10 @@ pub fn scanned(lab: &Lab) -> Owned {
     let mut owned = Owned::new();
     for (key, value) in dump(lab.store.kv()) {
         for record in records(&key, &value) {
-            let Record::Inode { inode, .. } = record else { continue };
+            let Record::Inode { inode, project, .. } = record else { continue };
             let bytes = if inode.mode & mode::TYPE == mode::REGULAR { inode.size } else { 0 };
-            for who in [(USER, inode.uid), (GROUP, inode.gid)] {
+            let project = (project != 0).then_some((PROJECT, project));
+            for who in [(USER, inode.uid), (GROUP, inode.gid)].into_iter().chain(project) {
                 let (files, sum) = owned.entry(who).or_default();
                 (*files, *sum) = (*files + 1, sum.wrapping_add(bytes));
             }

@@ -2,10 +2,11 @@
 //!
 //! The table is held against the source: a refusal that is added there needs a row here.
 
+mod quotas;
+
 use crate::lab::*;
-use crate::quotas::{count_all, limit};
 use covey_stripe::kv::Kv;
-use covey_stripe::meta::{Applied, REPLIES_KEPT_MAX, mode, quota};
+use covey_stripe::meta::{Applied, REPLIES_KEPT_MAX, mode};
 use covey_stripe::objects::EPOCH_MAX;
 use covey_stripe::ops::check::{Class, Finding};
 use covey_stripe::ops::*;
@@ -417,42 +418,8 @@ const REFUSALS: &[Row] = &[
         lab.reply(session, Op::Open { id, access: 4 });
         lab.reply(0, Op::BeginMove { id })
     }),
-    ("there are no quotas of kind {}", Errno::EINVAL, |lab| {
-        lab.reply(0, Op::SetQuota { quota: Quota { kind: 2, ..Quota::default() } })
-    }),
-    ("{LIMITS_MAX} users and groups have a limit already", Errno::ENOSPC, |lab| {
-        for id in 0..60_000 {
-            limit(lab, (quota::USER, id), 1, 1);
-        }
-        lab.reply(0, Op::SetQuota { quota: Quota { kind: quota::GROUP, ..Quota::default() } })
-    }),
-    ("{word} {id} has {} files, the quota is {limit}", Errno::EDQUOT, |lab| {
-        lab.reply(0, chmod(ROOT, 0o777));
-        limit(lab, (quota::USER, ALICE), 0, quota::NO_LIMIT);
-        count_all(lab);
-        lab.caller = user(ALICE, &[ALICE]);
-        lab.reply(0, create(ROOT, "f", mode::REGULAR | 0o644))
-    }),
-    (
-        "{word} {id} has {had} bytes, with {bytes} more the quota {limit} is passed",
-        Errno::EDQUOT,
-        |lab| {
-            lab.reply(0, chmod(ROOT, 0o777));
-            limit(lab, (quota::GROUP, ALICE), quota::NO_LIMIT, 9);
-            count_all(lab);
-            lab.caller = user(ALICE, &[ALICE]);
-            let id = lab.file("f").id;
-            lab.reply(0, truncate(id, 10))
-        },
-    ),
-    ("the quota of {word} {id} is passed", Errno::EDQUOT, |lab| {
-        limit(lab, (quota::USER, BOB), quota::NO_LIMIT, 9);
-        count_all(lab);
-        let id = lab.create(ROOT, "f", mode::REGULAR | 0o666).id;
-        let uid = BOB;
-        lab.reply(0, Attributes { uid, ..attributes(id, set::UID) }.into());
-        lab.caller = user(ALICE, &[ALICE]);
-        lab.reply(0, truncate(id, 10))
+    ("no I/O server has the index {}", Errno::EINVAL, |lab| {
+        lab.reply(0, Op::KeepTask { task: Task { server: 4, ..Task::default() } })
     }),
     ("no I/O server has index {server}: there are {count}", Errno::EINVAL, |lab| {
         lab.reply(0, Op::Place { server: 4, state: 0 })
@@ -623,7 +590,7 @@ fn says(words: &str, reason: &str) -> bool {
 
 #[test]
 fn each_refusal_has_its_errno_and_its_words() {
-    for (at, (words, errno, ask)) in REFUSALS.iter().enumerate() {
+    for (at, (words, errno, ask)) in REFUSALS.iter().chain(quotas::REFUSALS).enumerate() {
         match ask(&mut Lab::default()) {
             Reply::Error { code, reason } => {
                 let reason = reason.lossy();
@@ -671,7 +638,8 @@ fn every_refusal_of_the_source_is_in_the_table() {
     let meta = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/meta");
     let read = |path: &PathBuf| refusals_in(&std::fs::read_to_string(path).unwrap());
     let in_source: BTreeSet<String> = sources(&meta).iter().flat_map(read).collect();
-    let rows = REFUSALS.iter().map(|row| row.0).chain(UNREACHABLE.iter().copied());
+    let rows = REFUSALS.iter().chain(quotas::REFUSALS);
+    let rows = rows.map(|row| row.0).chain(UNREACHABLE.iter().copied());
     let rows = rows.chain(ELSEWHERE.iter().map(|row| row.0));
     let in_table: BTreeSet<String> = rows.map(str::to_owned).collect();
     let missing: Vec<_> = in_source.difference(&in_table).collect();

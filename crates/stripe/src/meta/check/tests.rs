@@ -2,6 +2,7 @@
 //! everybody works.
 
 mod moved;
+mod owned;
 
 use super::super::keys::{self, CutRow, Listed, Named, Reserved, Stored};
 use super::super::{Applied, Store, Work, mode};
