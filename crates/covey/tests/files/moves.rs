@@ -78,9 +78,9 @@ fn end(child: Child) -> (Option<i32>, String) {
 fn staged(cluster: &Cluster) -> usize {
     fn below(dir: &Path) -> usize {
         let Ok(entries) = fs::read_dir(dir) else { return 0 };
-        let count = |path: std::path::PathBuf| match path.is_dir() {
-            true => below(&path),
-            false => usize::from(path.extension().is_some_and(|end| end == "part")),
+        let is_staged = |path: &Path| path.extension().is_some_and(|end| end == "part");
+        let count = |path: std::path::PathBuf| {
+            if path.is_dir() { below(&path) } else { usize::from(is_staged(&path)) }
         };
         entries.flatten().map(|entry| count(entry.path())).sum()
     }

@@ -168,12 +168,10 @@ fn dir_quota(cluster: &Cluster, path: &str) -> Value {
     let said = cluster.covey(&["--json", "quota", "show"]);
     let said: Value = serde_json::from_str(&said).unwrap();
     let is_it = |quota: &&Value| quota["path"] == path && quota["counted"] == true;
-    match said["counted"] == true {
-        true => {
-            said["quotas"].as_array().unwrap().iter().find(is_it).cloned().unwrap_or(Value::Null)
-        }
-        false => Value::Null,
+    if said["counted"] != true {
+        return Value::Null;
     }
+    said["quotas"].as_array().unwrap().iter().find(is_it).cloned().unwrap_or(Value::Null)
 }
 
 /// Files and bytes that are counted for a directory.
@@ -188,9 +186,10 @@ fn walked(dir: &Path) -> (u64, u64) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         let meta = fs::symlink_metadata(&path).unwrap();
-        let one = match meta.is_dir() {
-            true => walked(&path),
-            false => (1, if meta.is_file() { meta.len() } else { 0 }),
+        let one = if meta.is_dir() {
+            walked(&path)
+        } else {
+            (1, if meta.is_file() { meta.len() } else { 0 })
         };
         sum = (sum.0 + one.0, sum.1 + one.1);
     }

@@ -197,10 +197,10 @@ impl Meta {
     /// Closes a server to new files. It must serve, or nothing can be read from it.
     async fn may_be_drained(self: &Rc<Self>, server: u16) -> Result<()> {
         super::finish(self.close_place(server, true)).await?;
-        match self.is_serving(usize::from(server)) {
-            true => Ok(()),
-            false => refuse(Errno::EIO, "it does not serve, so nothing can be read from it"),
+        if !self.is_serving(usize::from(server)) {
+            return refuse(Errno::EIO, "it does not serve, so nothing can be read from it");
         }
+        Ok(())
     }
 
     fn may_be_rebalanced(&self) -> Result<()> {

@@ -175,9 +175,9 @@ impl<'a> Mover<'a> {
     }
 
     pub fn must_go_on(&self) -> Result<()> {
-        match self.control.is_over() {
-            true => Err(Error::because(Errno::ECANCELED, "moving files was ended")),
-            false => Ok(()),
+        if self.control.is_over() {
+            return Err(Error::because(Errno::ECANCELED, "moving files was ended"));
         }
+        Ok(())
     }
 }

@@ -60,9 +60,12 @@ impl Fs {
         while let Some(dir) = left.pop() {
             self.belongs_to(who, dir, project).await?;
             let mut files = Vec::new();
-            each_name(self, dir, |entry| match entry.is_dir() {
-                true => left.push(entry.id),
-                false => files.push(entry.id),
+            each_name(self, dir, |entry| {
+                if entry.is_dir() {
+                    left.push(entry.id);
+                } else {
+                    files.push(entry.id);
+                }
             })
             .await?;
             count += 1 + files.len() as u64;

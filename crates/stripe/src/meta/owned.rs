@@ -295,12 +295,6 @@ impl<K: Kv> Store<K> {
         if who.0 == quota::PROJECT && !quotas.projects.get(&who.1).is_some_and(is_counted) {
             return Ok(());
         }
-        let (caller, id) = (&request.caller, quota.id);
-        let (whose, may_know) = match who.0 {
-            quota::USER => (format!("user {id}"), caller.uid == id),
-            quota::GROUP => (format!("group {id}"), caller.is_in(id)),
-            _ => ("the directory with a quota".to_owned(), true),
-        };
         let is_passed =
             |more: u64, has: u64, limit: u64| more > 0 && has.saturating_add(more) > limit;
         let is_many = is_passed(files, quota.files, quota.files_max);
@@ -308,6 +302,12 @@ impl<K: Kv> Store<K> {
         if !is_many && !is_passed(bytes, had, limit) {
             return Ok(());
         }
+        let (caller, id) = (&request.caller, quota.id);
+        let (whose, may_know) = match who.0 {
+            quota::USER => (format!("user {id}"), caller.uid == id),
+            quota::GROUP => (format!("group {id}"), caller.is_in(id)),
+            _ => ("the directory with a quota".to_owned(), true),
+        };
         // What somebody else owns is not everybody's to know.
         if !may_know {
             return refuse(Errno::EDQUOT, format!("the quota of {whose} is passed"));

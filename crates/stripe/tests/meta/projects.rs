@@ -22,9 +22,10 @@ fn gather(lab: &mut Lab, dir: Id, project: u32) {
             continue;
         }
         let inode = lab.find(dir, &name).unwrap();
-        match inode.is_dir() {
-            true => gather(lab, inode.id, project),
-            false => assert_eq!(lab.code(0, Op::SetProject { id: inode.id, project }), 0),
+        if inode.is_dir() {
+            gather(lab, inode.id, project);
+        } else {
+            assert_eq!(lab.code(0, Op::SetProject { id: inode.id, project }), 0);
         }
     }
 }

@@ -22,9 +22,10 @@ pub async fn drain(fs: &Fs, node: &str, moving: Moving, context: &Context) -> Re
         Seen::Told(one) => tell_task(&one, fs, context),
         Seen::Settled(one) => {
             let is_to_be_named = one.state == task::ON && one.progress.left <= NAMED_MAX;
-            let left = match is_to_be_named && one.progress.left > 0 {
-                true => laid_out_on(fs, server).await.cannot(|| what)?,
-                false => Vec::new(),
+            let left = if is_to_be_named && one.progress.left > 0 {
+                laid_out_on(fs, server).await.cannot(|| what)?
+            } else {
+                Vec::new()
             };
             tell(fs, node, &one, &left, context)
         }
