@@ -33,9 +33,9 @@ pub trait Files: Send + Sync + 'static {
     fn whole(&self, _file: &Self::File) -> Option<(u64, Bytes)> {
         None
     }
-    /// Whether [`Files::whole`] knows the file, after it was asked for where others of its directory come with it.
-    fn bring_whole(&self, _file: &Self::File) -> impl Future<Output = bool> {
-        async { false }
+    /// Asks for what [`Files::whole`] is to know, where others of its directory come with it.
+    fn bring_content(&self, _file: &Self::File) -> impl Future<Output = ()> {
+        async {}
     }
     /// Has `forget` called before anything of that changes.
     fn on_revoke(&self, _forget: Forget) {}

@@ -171,12 +171,12 @@ record! {
 }
 
 record! {
-    /// All of a small file's content.
+    /// What lies with a file's inode: of a small file, all that it holds.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Content for () {
         /// The file.
         pub id: Id,
-        /// Its bytes, as many as its size says.
+        /// Its bytes: as many as its size says, or as lie with the inode at most.
         pub data: Payload,
     }
 }
@@ -535,7 +535,7 @@ messages! {
         /// the cluster: its id, and names of I/O servers in index order
         12 Cluster { id: Name, servers: List<Name> },
         /// a name's inode, if there is one, and entries with their inodes; `complete` when they are all.
-        /// `contents`: all that some of these files hold
+        /// `contents`: all that lies with the inodes of some of these files
         13 Found { dir: Inode, inode: Option<Inode>, entries: List<DirEntry>, complete: bool,
                    contents: List<Content> },
         /// these leases are over

@@ -26,8 +26,8 @@ impl Files for Fs {
         file.whole()
     }
 
-    async fn bring_whole(&self, file: &File) -> bool {
-        file.bring_whole().await
+    async fn bring_content(&self, file: &File) {
+        file.bring_content().await;
     }
 
     fn on_revoke(&self, forget: Forget) {

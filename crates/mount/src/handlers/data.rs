@@ -23,7 +23,7 @@ impl<F: Files> Session<F> {
             self.as_caller(header, cut).await?;
         }
         if self.may_store(&file, flags) {
-            self.files.bring_whole(&file).await;
+            self.files.bring_content(&file).await;
         }
         let (out, forget) = self.opened(id, file, flags);
         if self.kernel.pages(id).is_some() {

@@ -16,7 +16,6 @@
 mod known;
 mod scope;
 
-use crate::distribution::INLINE_BYTES_DEFAULT;
 use crate::meta::lease::LEASE_TIME;
 use crate::meta::{NAME_BYTES_MAX, access, is_dots, may};
 use crate::ops::{Answer, Caller, Content, DirEntry, Id, Inode, Lease, Op, Reply, TABLE};
@@ -38,6 +37,13 @@ pub enum Caching {
     Nothing,
     /// What is under a lease, so that nobody can tell the difference: mode `strict`.
     Leases,
+}
+
+/// What lies with a file's inode: of a small file, all that it holds.
+pub struct Held {
+    pub version: u64,
+    pub size: u64,
+    pub content: Bytes,
 }
 
 /// What is remembered of one file system.
@@ -75,6 +81,9 @@ pub struct Sent {
     at: Instant,
     clock: u64,
     scope: Scope,
+    /// The files that may be gone when it is done, so that it makes a difference whether they are open; None where that
+    /// is not known.
+    pub loses: Option<Vec<Id>>,
 }
 
 impl Cache {
@@ -151,14 +160,9 @@ impl Cache {
         (dir.names.ahead.next(), content)
     }
 
-    /// All that a small file holds. Asked for a file that has no more than what lies with its inode:
-    /// whether such files are read decides on what is asked ahead.
-    pub fn content(&self, id: Id, now: Instant) -> Option<Bytes> {
-        self.whole(id, now).map(|(_, content)| content)
-    }
-
-    /// The same, and the version of the file that holds it.
-    pub fn whole(&self, id: Id, now: Instant) -> Option<(u64, Bytes)> {
+    /// All that lies with a file's inode. Asked for a file that is read there: whether files are decides on what is asked
+    /// ahead.
+    pub fn content(&self, id: Id, now: Instant) -> Option<Held> {
         if !self.is_on() {
             return None;
         }
@@ -166,7 +170,8 @@ impl Cache {
         let all_changed = state.all_changed;
         let known = state.find(id, now)?;
         let content = known.content().filter(|_| known.is_exact(all_changed)).cloned();
-        let content = content.map(|content| (known.inode.version, content));
+        let Inode { version, size, .. } = known.inode;
+        let content = content.map(|content| Held { version, size, content });
         let found = known.found.as_mut();
         let found = found.map(|found| (found.dir, std::mem::replace(&mut found.is_read, true)));
         if let Some((dir, was_read)) = found
@@ -177,7 +182,7 @@ impl Cache {
         content
     }
 
-    /// The directory and name of a small file whose content is wanted and not known, where that of others
+    /// The directory and name of a file whose content is wanted and not known, where that of others
     /// there will be wanted, too.
     pub fn content_ahead(&self, id: Id, now: Instant) -> Option<(Id, Name)> {
         if !self.is_on() {
@@ -185,8 +190,7 @@ impl Cache {
         }
         let mut state = self.lock();
         let known = state.find(id, now)?;
-        let is_small = known.inode.size <= u64::from(INLINE_BYTES_DEFAULT);
-        let Found { dir, name, .. } = known.found.clone().filter(|_| is_small)?;
+        let Found { dir, name, .. } = known.found.clone().filter(|_| known.has_content())?;
         let ahead = &mut state.find(dir, now)?.names.ahead;
         ahead.asks_for_content().then_some((dir, name))
     }
@@ -211,12 +215,13 @@ impl Cache {
     /// [`Cache::failed`] is told.
     pub fn sending(&self, op: &Op, now: Instant) -> Sent {
         if !self.is_on() {
-            return Sent { at: now, clock: 0, scope: Scope::default() };
+            return Sent { at: now, clock: 0, scope: Scope::default(), loses: None };
         }
         let mut state = self.lock();
+        let loses = state.loses(op, now);
         let scope = scope::of(op, &mut |dir, name| state.id_of(dir, name, now));
         state.begin(&scope);
-        Sent { at: now, clock: state.clock, scope }
+        Sent { at: now, clock: state.clock, scope, loses }
     }
 
     /// A request was answered.
@@ -312,8 +317,23 @@ impl State {
         self.known(id).filter(|known| known.is_held(now))
     }
 
-    fn id_of(&mut self, dir: Id, name: &Name, now: Instant) -> Option<Id> {
-        self.find(dir, now)?.names.find(name)?
+    /// [`Sent::loses`]. Only the first of two removals that meet knows that the file has another name.
+    fn loses(&mut self, op: &Op, now: Instant) -> Option<Vec<Id>> {
+        let (dir, name) = match op {
+            Op::Unlink { parent, name, .. } => (*parent, name),
+            Op::Rename { to, to_name, .. } => (*to, to_name),
+            _ => return None,
+        };
+        let Some(id) = self.id_of(dir, name, now)? else { return Some(Vec::new()) };
+        let all_changed = self.all_changed;
+        let known = self.find(id, now).filter(|known| known.is_exact(all_changed));
+        let has_others = known.is_some_and(|known| !known.inode.is_dir() && known.inode.nlink > 1);
+        Some(if has_others { Vec::new() } else { vec![id] })
+    }
+
+    /// Where a name leads, or that it leads nowhere.
+    fn id_of(&mut self, dir: Id, name: &Name, now: Instant) -> Option<Option<Id>> {
+        self.find(dir, now)?.names.find(name)
     }
 
     fn begin(&mut self, scope: &Scope) {

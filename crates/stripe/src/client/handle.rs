@@ -144,15 +144,16 @@ impl File {
     /// The version of a small file and all that it holds, where both are known under a lease.
     pub fn whole(&self) -> Option<(u64, Bytes)> {
         let shared = &self.handle.shared;
-        shared.session.cache().whole(self.handle.id, shared.net.now())
+        let known = shared.session.cache().content(self.handle.id, shared.net.now());
+        let whole = known.filter(|held| held.size == held.content.len() as u64);
+        whole.map(|held| (held.version, held.content))
     }
 
-    /// Whether [`File::whole`] knows all that the file holds, after it was asked for together with others of its directory
-    /// where those are read in turn. Nothing is asked for this file alone.
-    pub async fn bring_whole(&self) -> bool {
-        match &self.handle.open {
-            Some(open) => open.content(&self.handle.shared).await.is_some(),
-            None => false,
+    /// Asks for what lies with the file's inode, for [`File::whole`] and reads, together with that of others of its
+    /// directory where those are read in turn. Nothing is asked for this file alone.
+    pub async fn bring_content(&self) {
+        if let Some(open) = &self.handle.open {
+            open.content(&self.handle.shared).await;
         }
     }
 

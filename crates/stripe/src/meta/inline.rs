@@ -160,14 +160,14 @@ impl<K: Kv> Store<K> {
             && limit > 0
     }
 
-    /// Whether a file has nothing but what lies with its inode, and that is something.
-    pub(super) fn is_all_inline(&self, inode: &Inode) -> bool {
-        inode.is_regular() && inode.size > 0 && inode.size <= inline_max(inode)
+    /// How much of a file lies with its inode.
+    pub(super) fn content_bytes(&self, inode: &Inode) -> usize {
+        if inode.is_regular() { inode.size.min(inline_max(inode)) as usize } else { 0 }
     }
 
-    /// All that a file holds which [`Store::is_all_inline`].
+    /// All of that.
     pub(super) fn content(&self, inode: &Inode) -> Result<Bytes, Fault> {
-        self.inline_range(inode, 0, inode.size as usize)
+        self.inline_range(inode, 0, self.content_bytes(inode))
     }
 
     fn inline_row(&self, id: Id) -> Result<Bytes, Fault> {

@@ -83,12 +83,11 @@ impl<K: Kv> Store<K> {
         Ok(Applied::Reply(Reply::Found { dir, inode, entries, complete, contents }))
     }
 
-    /// What files hold that have nothing but what lies with their inodes, in their order until it is
-    /// enough.
+    /// What lies with the inodes of files, in their order until it is enough.
     fn contents<'a>(&self, of: impl Iterator<Item = &'a Inode>) -> Result<Vec<Content>, Fault> {
         let (mut contents, mut room): (Vec<Content>, _) = (Vec::new(), CONTENT_BYTES_MAX);
-        for inode in of.filter(|inode| self.is_all_inline(inode)) {
-            let bytes = inode.size as usize;
+        for inode in of.filter(|inode| self.content_bytes(inode) > 0) {
+            let bytes = self.content_bytes(inode);
             if bytes > room {
                 break;
             }

@@ -1,5 +1,6 @@
 //! What is known of one file.
 
+use crate::distribution::{INLINE_BYTES_DEFAULT, inline_bytes};
 use crate::ops::{Id, Inode};
 use covey_wire::{Bytes, Name};
 use std::collections::HashMap;
@@ -14,7 +15,7 @@ pub(super) struct Known {
     pub inode: Inode,
     /// When the attributes were learnt; 0 when they have changed since.
     exact: u64,
-    /// All that a small file holds, while the attributes are exact.
+    /// All that lies with the inode, while the attributes are exact.
     content: Option<Bytes>,
     /// Where it was found last.
     pub found: Option<Found>,
@@ -101,15 +102,27 @@ impl Known {
         (self.exact, self.content) = (0, None);
     }
 
-    /// What the file holds came with the attributes that were just learnt.
+    /// Whether anything can lie with the inode.
+    pub fn has_content(&self) -> bool {
+        self.inode.size <= u64::from(INLINE_BYTES_DEFAULT) || self.inline_bytes() > 0
+    }
+
+    fn inline_bytes(&self) -> u64 {
+        self.inode.striping.as_ref().map_or(0, inline_bytes)
+    }
+
+    /// What the file holds came with the attributes that were just learnt. Less than all that lies with the inode is
+    /// not kept.
     pub fn hold(&mut self, content: &Bytes) {
-        if self.exact > 0 && self.inode.size == content.len() as u64 {
+        let (bytes, size) = (content.len() as u64, self.inode.size);
+        let is_head = (1..size).contains(&bytes) && bytes == self.inline_bytes();
+        if self.exact > 0 && (bytes == size || is_head) {
             // Not a part of a message, which would stay as a whole.
             self.content = Some(Bytes::copy_from_slice(content));
         }
     }
 
-    /// What it holds, if that is known and the attributes are exact.
+    /// What lies with the inode, if that is known and the attributes are exact.
     pub fn content(&self) -> Option<&Bytes> {
         self.content.as_ref()
     }
@@ -239,6 +252,6 @@ impl Ahead {
 /// Names known of one directory.
 pub(super) const NAMES_MAX: usize = 64 * 1024;
 
-const AHEAD_FIRST: u32 = 16;
+const AHEAD_FIRST: u32 = 32;
 pub const AHEAD_MAX: u32 = 128;
 const WASTED_MAX: u32 = 6;

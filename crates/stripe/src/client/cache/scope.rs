@@ -30,17 +30,17 @@ impl Scope {
         self.names.push((dir, name.clone()));
     }
 
-    /// The file that the name leads to changes too.
-    fn add_named(&mut self, named: Option<Id>) {
+    /// The file that the name leads to changes too, if it leads to one.
+    fn add_named(&mut self, named: Option<Option<Id>>) {
         match named {
-            Some(id) => self.add(id),
+            Some(id) => id.into_iter().for_each(|id| self.add(id)),
             None => self.changes_unknown = true,
         }
     }
 }
 
-/// The scope of an operation; `id_of` tells where a name leads, if that is known.
-pub(super) fn of(op: &Op, id_of: &mut dyn FnMut(Id, &Name) -> Option<Id>) -> Scope {
+/// The scope of an operation; `id_of` tells where a name leads, or that it leads nowhere, if that is known.
+pub(super) fn of(op: &Op, id_of: &mut dyn FnMut(Id, &Name) -> Option<Option<Id>>) -> Scope {
     let mut scope = Scope { forgets: op.may_change_owner(), ..Scope::default() };
     if let Op::Mend { finding } = op {
         scope.add(finding.parent);

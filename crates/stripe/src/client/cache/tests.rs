@@ -1,5 +1,6 @@
 use super::*;
-use crate::ops::Answer;
+use crate::distribution::PROGRESSIVE;
+use crate::ops::{Answer, Striping};
 use covey_wire::List;
 
 fn inode(id: Id, mode: u32) -> Inode {
@@ -267,4 +268,70 @@ fn files_of_a_listing_that_are_read_bring_what_others_hold_until_that_is_in_vain
     scene.ask(&op, &Reply::Inline { inode, data }, 1);
     assert_eq!(read(120), None);
     assert!(read(121).is_some());
+}
+
+#[test]
+fn the_head_of_a_file_that_goes_on_elsewhere_is_held_as_a_whole_or_not_at_all() {
+    let scene = Scene::new();
+    scene.ask(&look("none"), &found(None), 1);
+    let (params, servers) = (List(vec![16, 4096]), List(vec![0]));
+    let striping = Striping { kind: PROGRESSIVE, strip_bytes: 64, params, servers };
+    let of_size = |size| Inode { size, striping: Some(striping.clone()), ..inode(120, 0o100_644) };
+    let read = |size, bytes| {
+        let op = Op::ReadInline { id: 120, offset: 0, count: bytes };
+        let data = Payload::from(vec![1; bytes as usize]);
+        scene.ask(&op, &Reply::Inline { inode: of_size(size), data }, 1);
+        scene.cache.content(120, scene.now).map(|held| (held.size, held.content.len()))
+    };
+    assert_eq!(read(100, 10), None);
+    assert_eq!(read(100, 16), Some((100, 16)));
+    assert_eq!(read(101, 15), None, "it has grown");
+    assert_eq!(read(10, 10), Some((10, 10)));
+    assert_eq!(read(0, 0), Some((0, 0)));
+}
+
+fn rename(to_name: &str) -> Op {
+    let (name, to_name) = (Name::from("f"), Name::from(to_name));
+    Op::Rename { parent: DIR, name, to: DIR, to_name, flags: 0 }
+}
+
+#[test]
+fn a_move_to_a_name_that_is_known_to_be_free_makes_no_other_file_doubtful() {
+    for (to, is_known) in [("free", true), ("unknown", false)] {
+        let scene = Scene::new();
+        scene.ask(&look("f"), &found(Some(FILE)), 1);
+        scene.ask(&look("free"), &found(None), 1);
+        scene.ask(&look("g"), &found(Some(100)), 1);
+        let sent = scene.cache.sending(&rename(to), scene.now);
+        scene.cache.failed(sent);
+        assert_eq!(scene.cache.inode(100, scene.now).is_some(), is_known, "{to}");
+        assert!(scene.cache.inode(FILE, scene.now).is_none(), "it is moved");
+    }
+}
+
+#[test]
+fn what_an_operation_may_do_away_with_is_known_by_its_name_and_its_links() {
+    let scene = Scene::new();
+    let loses = |op: &Op| scene.cache.lock().loses(op, scene.now);
+    assert_eq!(loses(&unlink("f")), None, "nothing is known");
+    scene.ask(&look("f"), &found(Some(FILE)), 1);
+    scene.ask(&look("free"), &found(None), 1);
+    assert_eq!(loses(&unlink("f")), Some(vec![FILE]));
+    assert_eq!(loses(&rename("f")), Some(vec![FILE]));
+    assert_eq!((loses(&unlink("free")), loses(&rename("free"))), (Some(vec![]), Some(vec![])));
+    assert_eq!(loses(&rename("unknown")), None);
+    let linked = Inode { nlink: 2, ..inode(FILE, 0o100_644) };
+    let link = Op::Link { id: FILE, parent: DIR, name: Name::from("other") };
+    scene.ask(&link, &Reply::Node { inode: linked }, 1);
+    assert_eq!(loses(&unlink("f")), Some(vec![]), "its other name stays");
+    // While that one is being removed it may be the last.
+    let sent = scene.cache.sending(&unlink("other"), scene.now);
+    assert_eq!(sent.loses, Some(vec![]));
+    assert_eq!(loses(&unlink("f")), Some(vec![FILE]));
+    assert_eq!(loses(&unlink("other")), None);
+    scene.cache.failed(sent);
+    scene.cache.revoke(2, &[Lease { id: FILE, place: false }]);
+    assert_eq!(loses(&unlink("f")), Some(vec![FILE]));
+    scene.cache.revoke(3, &[Lease { id: DIR, place: false }]);
+    assert_eq!(loses(&unlink("f")), None);
 }

@@ -46,15 +46,18 @@ impl OpenFile {
         end: u64,
     ) -> Result<(u64, Bytes)> {
         let end = end.min(self.inline_bytes());
-        if let Some(content) = self.content(fs).await {
-            let size = content.len();
-            let range = size.min(offset as usize)..size.min(end as usize);
-            return Ok((size as u64, content.slice(range)));
+        if let Some((size, content)) = self.content(fs).await {
+            let there = content.len();
+            let range = there.min(offset as usize)..there.min(end as usize);
+            return Ok((size, content.slice(range)));
         }
+        // Who reads from the beginning goes on, most often.
+        let is_kept = offset == 0 && fs.session.cache().is_on();
+        let ask_end = if is_kept { self.inline_bytes() } else { end };
         let mut had = Bytes::new();
         loop {
             let at = offset + had.len() as u64;
-            let count = (end.saturating_sub(at) as u32).min(data_bytes_max(fs));
+            let count = (ask_end.saturating_sub(at) as u32).min(data_bytes_max(fs));
             let op = Op::ReadInline { id: self.id, offset: at as u32, count };
             let (inode, data) = match fs.session.ask(&Caller::default(), op).await {
                 Ok(Reply::Inline { inode, data }) => (inode, data.into_bytes()),
@@ -69,23 +72,27 @@ impl OpenFile {
             let is_cut = data.len() < count as usize;
             had = if had.is_empty() { data } else { [had, data].concat().into() };
             // More than one answer only where messages are small.
-            if is_cut || offset + had.len() as u64 >= end {
-                return Ok((inode.size, had));
+            if is_cut || offset + had.len() as u64 >= ask_end {
+                let wanted = had.len().min((end - offset.min(end)) as usize);
+                return Ok((inode.size, had.slice(..wanted)));
             }
         }
     }
 
-    /// All that the file holds, where that is known or comes with what others hold.
-    pub(in crate::client) async fn content(&self, fs: &Shared) -> Option<Bytes> {
+    /// The size and all that lies with the metadata, where that is known or comes with what others hold.
+    pub(in crate::client) async fn content(&self, fs: &Shared) -> Option<(u64, Bytes)> {
         let (session, cache) = (&fs.session, fs.session.cache());
-        let known = cache.content(self.id, fs.net.now());
-        if known.is_some() {
-            return known;
+        let known = || {
+            let known = cache.content(self.id, fs.net.now());
+            known.map(|held| (held.size, held.content))
+        };
+        if let Some(known) = known() {
+            return Some(known);
         }
         let (parent, name) = cache.content_ahead(self.id, fs.net.now())?;
         let op = Op::Lookup { parent, name, ahead: AHEAD_MAX, content: true };
         session.ask(&Caller::default(), op).await.ok()?;
-        cache.content(self.id, fs.net.now())
+        known()
     }
 
     /// Writes `data`, the bytes of all pieces, and tells of the growth with the last of it.

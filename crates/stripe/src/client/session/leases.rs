@@ -7,7 +7,7 @@
 use super::{Answer, Session, call, unexpected};
 use crate::client::BoxFuture;
 use crate::client::cache::{Cache, Sent};
-use crate::ops::{Caller, Lease, Op, Reply};
+use crate::ops::{Caller, Id, Lease, Op, Reply};
 use covey_ninep::client::CallError;
 use covey_ninep::tree::Errno;
 use futures_util::future::{AbortHandle, Abortable};
@@ -51,6 +51,11 @@ impl<'a> OnTheWay<'a> {
     /// One that the cache was told of already.
     pub fn begun(cache: &'a Cache, sent: Sent) -> OnTheWay<'a> {
         OnTheWay { cache, sent: Some(sent) }
+    }
+
+    /// The files that may be gone when it is done, where that is known.
+    pub fn loses(&self) -> Option<&[Id]> {
+        self.sent.as_ref()?.loses.as_deref()
     }
 
     pub fn arrived(mut self, op: &Op, answer: &Answer, now: Instant) {

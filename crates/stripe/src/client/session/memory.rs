@@ -209,6 +209,16 @@ impl Memory {
         state.tell_closed(most, |ids| say(conn, session, Op::Close { ids }))
     }
 
+    /// The same where the server has not heard of an open or close of one of these files.
+    pub fn say_opens_of(&self, files: &[Id], conn: &Conn) -> bool {
+        let is_due = {
+            let state = self.lock();
+            let is_opened = || state.untold.values().any(|open| files.contains(&open.id));
+            !files.is_empty() && (is_opened() || state.closed.iter().any(|id| files.contains(id)))
+        };
+        !is_due || self.say_opens(conn)
+    }
+
     /// Whether the file is open.
     pub fn is_open(&self, id: Id) -> bool {
         self.lock().opens.contains_key(&id)

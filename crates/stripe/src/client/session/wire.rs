@@ -7,8 +7,8 @@ use crate::client::beside::Asker;
 use crate::client::cache::Cache;
 use crate::client::link::Link;
 use crate::client::{Error, Net, Result};
-use crate::ops::{Answer, Reply};
-use covey_ninep::client::CallError;
+use crate::ops::{Answer, Id, Reply};
+use covey_ninep::client::{CallError, Conn};
 use covey_ninep::tree::Errno;
 use std::sync::Arc;
 
@@ -30,7 +30,13 @@ impl Wire {
             if task.sent == 0 && task.asker.as_ref().is_some_and(Asker::is_gone) {
                 return Err(Error::because(Errno::EINTR, "nobody waits for it"));
             }
-            if task.op.minds_opens() && !self.memory.say_opens(&conn) && !conn.is_lost() {
+            let asked = self.net.now();
+            let way = match task.begun.take() {
+                Some(sent) => OnTheWay::begun(&self.cache, sent),
+                None => OnTheWay::new(&self.cache, &task.op, asked),
+            };
+            // From here on no open goes by what is known of a file that may be gone.
+            if task.op.minds_opens() && !self.say_opens(way.loses(), &conn) && !conn.is_lost() {
                 let what = "too many requests are on their way";
                 return Err(Error::because(Errno::EAGAIN, what));
             }
@@ -41,11 +47,6 @@ impl Wire {
                 change.note_sent(request.session)?;
             }
             task.sent += 1;
-            let asked = self.net.now();
-            let way = match task.begun.take() {
-                Some(sent) => OnTheWay::begun(&self.cache, sent),
-                None => OnTheWay::new(&self.cache, &request.op, asked),
-            };
             match call(&conn, &request).await {
                 Ok(Answer { reply: Reply::Error { code, reason }, .. }) => {
                     return Err(Error::because(code, reason.lossy().into_owned()));
@@ -61,6 +62,15 @@ impl Wire {
                 Err(CallError::Lost(_)) => {}
                 Err(error) => return Err(error.into()),
             }
+        }
+    }
+
+    /// Tells the server of the opens that make a difference where these files may be gone, or any; false when some of
+    /// that could not be said.
+    fn say_opens(&self, gone: Option<&[Id]>, conn: &Conn) -> bool {
+        match gone {
+            Some(files) => self.memory.say_opens_of(files, conn),
+            None => self.memory.say_opens(conn),
         }
     }
 }
