@@ -219,8 +219,13 @@ impl Mixed {
     fn look(&mut self) {
         self.looked_ms = super::clock::coarse_ms();
         if let Some(door) = &mut self.door {
-            if door.is_busy() || super::shm::has_event(&self.events) {
+            let has_event = super::shm::has_event(&self.events);
+            if door.is_busy() || has_event {
                 door.look(&mut self.sides, &self.events);
+            }
+            if has_event {
+                // Somebody may have gone, which shared memory itself asks about after many polls only.
+                self.sides.shm.look_soon();
             }
             self.is_meeting = door.is_busy();
         }
@@ -370,7 +375,10 @@ impl Transport for Mixed {
         let is_plain = *told == all.len() && lost.is_empty() && far.is_empty();
         let is_alone = !self.is_meeting && self.own_packets.is_empty();
         let rounds = self.rounds.wrapping_add(1);
-        if !is_plain || !is_alone || rounds.is_multiple_of(GLANCES) {
+        if !is_plain || !is_alone {
+            return Glance::Unknown;
+        }
+        if rounds.is_multiple_of(CLOCK_GLANCES) && is_long_ago(rounds, self.looked_ms) {
             return Glance::Unknown;
         }
         self.rounds = rounds;
@@ -501,8 +509,16 @@ impl Mixed {
 
 /// Polls between two looks at who has come.
 const ROUNDS: u32 = 256;
-/// One of so many glances is a poll, which looks at the clock.
+/// Whether a glance is to be a poll, which looks around: one of many, and one of fewer for who glances seldom.
+#[cold]
+fn is_long_ago(rounds: u32, looked_ms: u64) -> bool {
+    rounds.is_multiple_of(GLANCES) || super::clock::coarse_ms() != looked_ms
+}
+
+/// One of so many glances is a poll.
 const GLANCES: u32 = 64;
+/// Glances between two looks at the clock.
+const CLOCK_GLANCES: u32 = 16;
 /// Polls between two looks at the clock.
 const CLOCK_ROUNDS: u32 = 4;
 /// What an endpoint may have sent to itself and not taken.
