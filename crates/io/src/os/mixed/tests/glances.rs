@@ -1,6 +1,9 @@
-//! Endpoints that glance, and do so seldom.
+//! Endpoints that glance, often or seldom.
 
 use super::*;
+
+/// More than the clock takes for a tick.
+const LONG: Duration = Duration::from_millis(11);
 
 /// Looks as one does that computes between two looks, and says whether it was a glance that found nothing.
 fn look(end: &mut End) -> bool {
@@ -12,16 +15,17 @@ fn look(end: &mut End) -> bool {
     glance == Glance::Nothing
 }
 
-/// Glances until a poll was due, so that the next one is as far away as it can be.
-fn glance_to_a_poll(end: &mut End) {
-    let mut glances = 0;
-    while look(end) || glances < GLANCES / 2 {
-        glances += 1;
-        assert!(glances < 100 * GLANCES, "it does not glance");
+/// Looks seldom for long, until a poll: where the next glances do not poll, the next poll is as far away as it can be.
+fn look_seldom_for_long(end: &mut End) {
+    for at in 0.. {
+        std::thread::sleep(LONG);
+        if !look(end) && at > GLANCES {
+            return;
+        }
     }
 }
 
-/// Looks this often at most, each time after longer than the clock takes for a tick, until something is so.
+/// Looks this often at most, seldom, until something is so.
 fn look_seldom(ends: &mut [End], who: usize, looks: u32, is_so: impl Fn(&[End]) -> bool) {
     for _ in 0..looks {
         for (_, end) in ends.iter_mut().enumerate().filter(|(at, _)| *at != who) {
@@ -29,7 +33,7 @@ fn look_seldom(ends: &mut [End], who: usize, looks: u32, is_so: impl Fn(&[End]) 
                 end.mixed.poll(64, &mut end.heard);
             }
         }
-        std::thread::sleep(Duration::from_millis(11));
+        std::thread::sleep(LONG);
         look(&mut ends[who]);
         if is_so(ends) {
             return;
@@ -39,22 +43,30 @@ fn look_seldom(ends: &mut [End], who: usize, looks: u32, is_so: impl Fn(&[End]) 
 }
 
 #[test]
-fn one_that_glances_seldom_is_met_after_few_glances() {
+fn one_that_looks_seldom_is_met_after_few_looks() {
     let mut ends = [end(By::Memory), end(By::Memory)];
     let to = ends[1].address;
-    glance_to_a_poll(&mut ends[1]);
+    look_seldom_for_long(&mut ends[1]);
     ends[0].mixed.call(&to).expect("a peer");
-    look_seldom(&mut ends, 1, 3 * CLOCK_GLANCES, |ends| !ends[1].heard.joined.is_empty());
+    look_seldom(&mut ends, 1, GLANCES / 2, |ends| !ends[1].heard.joined.is_empty());
 }
 
 #[test]
-fn one_that_glances_seldom_finds_out_after_few_glances_that_another_is_gone() {
+fn one_that_looks_seldom_finds_out_after_few_looks_that_another_is_gone() {
     let mut ends = vec![end(By::Memory), end(By::Memory)];
     let to = ends[0].address;
     let peer = ends[1].mixed.call(&to).expect("a peer");
     say(&mut ends, 1, peer, b"one");
     wait(&mut ends, |ends| has_heard(&ends[0], b"one"));
+    look_seldom_for_long(&mut ends[1]);
     ends.swap_remove(0);
-    glance_to_a_poll(&mut ends[0]);
-    look_seldom(&mut ends, 0, 3 * CLOCK_GLANCES, |ends| ends[0].heard.dead == [peer]);
+    look_seldom(&mut ends, 0, GLANCES / 2, |ends| ends[0].heard.dead == [peer]);
+}
+
+#[test]
+fn one_that_looks_often_glances_though_it_looked_seldom_before() {
+    let mut ends = [end(By::Memory)];
+    assert!(!look(&mut ends[0]));
+    look_seldom_for_long(&mut ends[0]);
+    wait(&mut ends, |ends| look(&mut ends[0]));
 }
