@@ -64,6 +64,7 @@ fn programs_are_clean_under_the_sanitizers() {
     }
     is_right_under(Watched::BySanitizers, "messages.c", &[], &["auto"]);
     is_right_under(Watched::BySanitizers, "threads.c", &[], &[]);
+    is_right_under(Watched::BySanitizers, "matching.c", &[], &[]);
 }
 
 #[test]
@@ -117,6 +118,11 @@ fn processes_with_different_secrets_end_with_errors() {
 #[test]
 fn every_wish_that_cannot_be_met_is_refused_before_anything_is_opened() {
     is_right("wishes.c", &[], &[]);
+}
+
+#[test]
+fn messages_go_to_the_receives_that_they_are_for_whatever_comes_in_between() {
+    is_right("matching.c", &[], &[]);
 }
 
 #[test]

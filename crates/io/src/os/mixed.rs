@@ -79,8 +79,9 @@ pub struct Mixed {
     far_waits: bool,
     rounds: u32,
     looked_ms: u64,
-    /// Somebody is being met: each poll looks for more of that.
-    is_meeting: bool,
+    /// No glance does: somebody is being met, of whom each poll looks for more, or the program looks so seldom that many glances
+    /// would take long.
+    only_polls: bool,
 }
 
 impl Mixed {
@@ -105,7 +106,7 @@ impl Mixed {
             far_waits: false,
             rounds: 0,
             looked_ms: 0,
-            is_meeting: false,
+            only_polls: false,
         })
     }
 
@@ -114,6 +115,8 @@ impl Mixed {
         let door = Door::open(settings, secret, &self.events)?;
         let me = door.me;
         self.door = Some(door);
+        // Until it is known how often the program looks.
+        self.only_polls = true;
         Ok(me)
     }
 
@@ -134,7 +137,7 @@ impl Mixed {
         }
         door.call(peer, *to);
         door.look(&mut self.sides, &self.events);
-        self.is_meeting = true;
+        self.only_polls = true;
         Ok(peer)
     }
 
@@ -217,12 +220,18 @@ impl Mixed {
 
     #[cold]
     fn look(&mut self) {
-        self.looked_ms = super::clock::coarse_ms();
+        let before_ms = std::mem::replace(&mut self.looked_ms, super::clock::coarse_ms());
+        self.only_polls = self.looked_ms.saturating_sub(before_ms) > SELDOM_MS;
         if let Some(door) = &mut self.door {
-            if door.is_busy() || super::shm::has_event(&self.events) {
+            let has_event = super::shm::has_event(&self.events);
+            if door.is_busy() || has_event {
                 door.look(&mut self.sides, &self.events);
             }
-            self.is_meeting = door.is_busy();
+            if has_event {
+                // Somebody may have gone, which shared memory itself asks about after many polls only.
+                self.sides.shm.look_soon();
+            }
+            self.only_polls |= door.is_busy();
         }
         if self.listens_by_tcp && self.sides.far.is_empty() {
             // Where there are peers already, TCP finds others while it is polled.
@@ -368,7 +377,7 @@ impl Transport for Mixed {
     fn glance(&mut self, mut with: impl FnMut(Peer, &[u8], &[u8])) -> Glance {
         let Sides { shm, all, told, lost, near, far, .. } = &mut self.sides;
         let is_plain = *told == all.len() && lost.is_empty() && far.is_empty();
-        let is_alone = !self.is_meeting && self.own_packets.is_empty();
+        let is_alone = !self.only_polls && self.own_packets.is_empty();
         let rounds = self.rounds.wrapping_add(1);
         if !is_plain || !is_alone || rounds.is_multiple_of(GLANCES) {
             return Glance::Unknown;
@@ -503,6 +512,8 @@ impl Mixed {
 const ROUNDS: u32 = 256;
 /// One of so many glances is a poll, which looks at the clock.
 const GLANCES: u32 = 64;
+/// Who takes longer from one look around to the next polls seldom: a few ticks of the slowest clock.
+const SELDOM_MS: u64 = 12;
 /// Polls between two looks at the clock.
 const CLOCK_ROUNDS: u32 = 4;
 /// What an endpoint may have sent to itself and not taken.

@@ -313,6 +313,11 @@ impl Shm {
         if link.is_alive() { Ok(link) } else { Err(Refused::Dead) }
     }
 
+    /// The next poll looks at who has gone.
+    pub fn look_soon(&mut self) {
+        self.polls = POLLS_MAX;
+    }
+
     /// What is looked at now and then only: who has come, and who has gone.
     #[cold]
     fn look(&mut self, sink: &mut impl Sink) -> usize {
@@ -547,7 +552,7 @@ impl Transport for Shm {
             return false;
         }
         // A sleep is a reason to look at once who has gone.
-        self.polls = POLLS_MAX;
+        self.look_soon();
         true
     }
 

@@ -1,5 +1,7 @@
 //! Endpoints of one process that meet, and strangers.
 
+mod glances;
+
 use super::*;
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpStream};
