@@ -3,7 +3,7 @@
 use crate::support::packages::find;
 use crate::support::{has_program, is_root, run, skip, until};
 use std::fs;
-use std::net::ToSocketAddrs;
+use std::net::{TcpListener, ToSocketAddrs};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -41,10 +41,7 @@ impl Slurm {
         }
         servers.push(quiet(munged));
         until("munged listens", || at.join("munge.sock").exists());
-        // Several may run at the same time.
-        static STARTED: AtomicU32 = AtomicU32::new(0);
-        let port = 30_000 + (std::process::id() + 2 * STARTED.fetch_add(1, Relaxed)) % 20_000;
-        fs::write(at.join("slurm.conf"), conf(at, host, port) + &more(at)).unwrap();
+        fs::write(at.join("slurm.conf"), conf(at, host, free_ports()) + &more(at)).unwrap();
         let mut slurm = Slurm { servers, dir };
         for words in [&["slurmctld", "-D", "-c"][..], &["slurmd", "-D"]] {
             let mut command = slurm.command(find(words[0]).unwrap().to_str().unwrap());
@@ -57,6 +54,10 @@ impl Slurm {
             info.args(["--noheader", "--format=%T"]);
             if run(info).stdout.trim() == "idle" {
                 return Some(slurm);
+            }
+            if slurm.servers.iter_mut().any(|server| server.try_wait().unwrap().is_some()) {
+                // Without it sinfo takes its time, each time.
+                break;
             }
             std::thread::sleep(Duration::from_millis(200));
         }
@@ -87,6 +88,19 @@ impl Drop for Slurm {
 
 fn quiet(mut command: Command) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// A port that is free, and so is the next one. Connections of others have none of these: the kernel takes theirs from above.
+/// Several may run at the same time.
+fn free_ports() -> u32 {
+    static STARTED: AtomicU32 = AtomicU32::new(0);
+    let is_free = |port: u32| TcpListener::bind(("0.0.0.0", port as u16)).is_ok();
+    loop {
+        let port = 20_000 + 2 * (std::process::id() + STARTED.fetch_add(1, Relaxed)) % 12_000;
+        if is_free(port) && is_free(port + 1) {
+            return port;
+        }
+    }
 }
 
 fn conf(at: &Path, host: &str, port: u32) -> String {
@@ -309,7 +323,7 @@ fn the_epilog_removes_the_key_that_a_killed_prolog_has_left() {
     // The words that `up` gets name the key.
     let stub = format!(
         "echo \"$@\" >{at}/words.new; mv {at}/words.new {at}/words; \
-         until [ -e {at}/go ]; do sleep 0.05; done",
+         until [ -e {at}/go ] || ! [ -d {at} ]; do sleep 0.05; done",
         at = dir.path().display()
     );
     let mut prolog = quiet(script(dir.path(), "prolog", &stub, &job));
