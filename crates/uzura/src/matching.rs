@@ -85,10 +85,7 @@ impl Posted {
         if !op.takes(peer, tag) || !is_it(op) {
             return None;
         }
-        list.first = op.next;
-        if list.last == index {
-            list.last = OpIndex::NONE;
-        }
+        unlink(ops, list, OpIndex::NONE, index);
         Some(index)
     }
 

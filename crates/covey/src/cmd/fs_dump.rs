@@ -90,7 +90,7 @@ fn json_of(record: &Record) -> Value {
         }
         Record::Counted { up_to } => json!({ "type": "quotas-counted", "up_to": up_to }),
         Record::Quota { quota } => {
-            let whose = ["user", "group"].get(usize::from(quota.kind)).unwrap_or(&"directory");
+            let whose = covey_stripe::meta::quota::word(quota.kind);
             json!({ "type": "quota", "whose": whose, "id": quota.id,
                     "bytes_max": quota.bytes_max, "files_max": quota.files_max,
                     "bytes": quota.bytes, "files": quota.files })

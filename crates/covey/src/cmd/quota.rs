@@ -258,14 +258,6 @@ async fn recount(session: &Session, context: &Context) -> Result<()> {
     Ok(())
 }
 
-fn word(kind: u8) -> &'static str {
-    match kind {
-        quota::USER => "user",
-        quota::GROUP => "group",
-        _ => "directory",
-    }
-}
-
 fn dir_of<'a>(quota: &Quota, dirs: &'a [Dir]) -> Option<&'a Dir> {
     let is_it = |dir: &&Dir| quota.kind == quota::PROJECT && dir.project.number == quota.id;
     dirs.iter().find(is_it)
@@ -274,7 +266,7 @@ fn dir_of<'a>(quota: &Quota, dirs: &'a [Dir]) -> Option<&'a Dir> {
 fn json_of(quota: &Quota, dirs: &[Dir]) -> Value {
     let limit = |limit: u64| (limit != quota::NO_LIMIT).then_some(limit);
     let mut value = json!({
-        "whose": word(quota.kind), "id": quota.id, "bytes": quota.bytes,
+        "whose": quota::word(quota.kind), "id": quota.id, "bytes": quota.bytes,
         "bytes_max": limit(quota.bytes_max), "files": quota.files,
         "files_max": limit(quota.files_max),
     });
@@ -299,7 +291,7 @@ fn cells(quota: &Quota, [users, groups]: &[Names; 2], dirs: &[Dir]) -> Vec<Strin
         limit => format!("{}%", super::df::share(used, limit)),
     };
     vec![
-        word(quota.kind).to_owned(),
+        quota::word(quota.kind).to_owned(),
         name,
         size::rounded(quota.bytes),
         limit(quota.bytes_max, size::rounded),

@@ -180,7 +180,7 @@ async fn ls(fs: &Fs, context: &Context) -> Result<()> {
         let heading = ["SERVER", "STATE", "NEW FILES", ">SIZE", ">USED", ">AVAILABLE", ">USE"];
         let cells: Vec<_> = places.iter().map(cells).collect();
         crate::output::table(out, &heading, &cells);
-        let mut on = tasks.iter().filter(|task| moving::is_under_way(task));
+        let mut on = tasks.iter().filter(|task| task.is_under_way());
         on.try_for_each(|task| writeln!(out, "{}", moving::in_words(task, &servers)))
     })
 }

@@ -136,7 +136,7 @@ impl Meta {
         Outcome::later(async move {
             let _turn = meta.tasks.turn.lock().await;
             let all = meta.known_tasks().await?;
-            let known = all.iter().find(|one| (one.kind, one.server) == (kind, server)).cloned();
+            let known = all.iter().find(|one| one.is_of(kind, server)).cloned();
             let task = match act {
                 kind::BEGIN => meta.begun(&all, known, (kind, server), rate).await?,
                 kind::PAUSE | kind::RESUME | kind::STOP => changed(known, act, rate)?,
@@ -215,8 +215,8 @@ impl Meta {
     /// A server that gets new files again is drained no longer.
     pub(super) async fn stop_drain(self: &Rc<Self>, server: u16) -> Result<()> {
         let _turn = self.tasks.turn.lock().await;
-        let is_it = |one: &Task| one.kind == kind::DRAIN && one.server == server;
-        let known = self.known_tasks().await?.into_iter().find(is_it);
+        let mut known = self.known_tasks().await?.into_iter();
+        let known = known.find(|one| one.is_of(kind::DRAIN, server));
         let Ok(task) = changed(known, kind::STOP, 0) else { return Ok(()) };
         let task = self.shown(task);
         if let Some(control) = self.tasks.control(task.number) {
@@ -234,11 +234,8 @@ impl Meta {
         let store = self.store_mut();
         let on = store.tasks().unwrap_or_default().into_iter().filter(|one| one.state == kind::ON);
         for one in on {
-            let server = store.servers().get(usize::from(one.server));
-            let name = match one.kind {
-                kind::DRAIN => format!("drain {}", server.map_or("?".into(), |name| name.lossy())),
-                _ => "rebalance".to_owned(),
-            };
+            let server = store.servers().get(usize::from(one.server)).map(|name| name.lossy());
+            let name = one.called(server.as_deref());
             let Progress { bytes, bytes_total, millis, .. } = self.shown(one).progress;
             let seconds = millis / 1000;
             writeln!(
@@ -281,8 +278,7 @@ impl Tasks {
 
 /// A task that is under way, after it was told to do something.
 fn changed(known: Option<Task>, act: u8, rate: u64) -> Result<Task> {
-    let is_under_way = |task: &Task| matches!(task.state, kind::ON | kind::PAUSED);
-    let Some(task) = known.filter(is_under_way) else {
+    let Some(task) = known.filter(Task::is_under_way) else {
         return refuse(Errno::ENOENT, "none is under way");
     };
     let state = match act {

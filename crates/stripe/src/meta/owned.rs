@@ -33,6 +33,15 @@ pub mod quota {
     pub const PROJECT: u8 = 2;
     /// As many as they like.
     pub const NO_LIMIT: u64 = u64::MAX;
+
+    /// Whose it is, in a word.
+    pub fn word(kind: u8) -> &'static str {
+        match kind {
+            USER => "user",
+            GROUP => "group",
+            _ => "directory",
+        }
+    }
 }
 
 /// Owners that may have a limit at once.

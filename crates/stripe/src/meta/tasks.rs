@@ -22,8 +22,7 @@ impl<K: Kv> Store<K> {
             return refuse(Errno::EINVAL, text);
         }
         let mut tasks = self.tasks().map_err(Fault::Broken)?;
-        let is_same = |one: &Task| (one.kind, one.server) == (task.kind, task.server);
-        match tasks.iter_mut().find(|one| is_same(one)) {
+        match tasks.iter_mut().find(|one| one.is_of(task.kind, task.server)) {
             Some(one) => *one = task.clone(),
             None => tasks.push(task.clone()),
         }

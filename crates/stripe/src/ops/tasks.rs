@@ -48,6 +48,26 @@ record! {
     }
 }
 
+impl Task {
+    /// Whether it is the task of this kind, and of this server where it is a drain: there is one of each.
+    pub fn is_of(&self, kind: u8, server: u16) -> bool {
+        (self.kind, self.server) == (kind, server)
+    }
+
+    /// Whether it is under way, be it that it waits or is paused.
+    pub fn is_under_way(&self) -> bool {
+        matches!(self.state, task::ON | task::PAUSED)
+    }
+
+    /// What it is called, as `covey server` is given it. `server`: what its server is called.
+    pub fn called(&self, server: Option<&str>) -> String {
+        match self.kind {
+            task::DRAIN => format!("drain {}", server.unwrap_or("?")),
+            _ => "rebalance".to_owned(),
+        }
+    }
+}
+
 record! {
     /// How far a task is.
     #[derive(Clone, Debug, PartialEq, Eq, Default)]

@@ -102,8 +102,7 @@ impl<M: Memory> Core<M> {
     #[inline(always)]
     pub fn receive_short(&mut self, peer: Peer, head: &[u8], payload: &[u8]) -> Option<Short> {
         let (tag, data) = Head::short(head)?;
-        let state = self.peers.get_mut(peer.0 as usize)?;
-        if !state.alive || state.is_foreign {
+        if self.peer(peer).ok()?.is_foreign {
             return None;
         }
         let bytes = payload.len() as u64;
@@ -113,10 +112,7 @@ impl<M: Memory> Core<M> {
             let is_plain = op.traits.is_none() && op.more.is_none() && op.local.form.is_none();
             is_plain && op.bytes >= bytes && memory.read(place(op), |_| ()).is_ok()
         })?;
-        state.owed += bytes + ENVELOPE_BYTES;
-        if state.owed >= self.config.window_bytes / 4 {
-            self.enqueue(peer);
-        }
+        self.give_back(peer, bytes + ENVELOPE_BYTES);
         self.stats.bytes_copied += bytes;
         // It is there: it was looked at just now.
         let _ = self.memory.write(place(&self.ops[index]), |into| copy_short(into, payload));

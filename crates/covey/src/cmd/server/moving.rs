@@ -134,7 +134,7 @@ async fn watch(fs: &Fs, asked: &Task, bar: &ProgressBar) -> client::Result<Task>
         match tasks(fs).await {
             Ok(tasks) => {
                 away_since = None;
-                let same = |one: &&Task| (one.kind, one.server) == (asked.kind, asked.server);
+                let same = |one: &&Task| one.is_of(asked.kind, asked.server);
                 let now = tasks.iter().find(same).filter(|one| one.number == asked.number);
                 // Somebody has begun it anew, or the server was removed: that one is over.
                 let Some(now) = now else {
@@ -176,17 +176,7 @@ pub async fn tasks(fs: &Fs) -> client::Result<Vec<Task>> {
 
 /// What a task is called, as it is given to `covey server`.
 pub fn name(one: &Task, servers: &[String]) -> String {
-    match one.kind {
-        task::DRAIN => {
-            format!("drain {}", servers.get(usize::from(one.server)).map_or("?", |name| name))
-        }
-        _ => "rebalance".to_owned(),
-    }
-}
-
-/// Whether a task is under way, be it that it waits or is paused.
-pub fn is_under_way(one: &Task) -> bool {
-    matches!(one.state, task::ON | task::PAUSED)
+    one.called(servers.get(usize::from(one.server)).map(String::as_str))
 }
 
 fn state(one: &Task) -> &'static str {
