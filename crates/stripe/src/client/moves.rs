@@ -34,18 +34,33 @@ const STAGE_BYTES: usize = 64;
 
 impl Fs {
     /// Moves a file to the I/O servers that `choose` finds for the striping that it has; None leaves it. Whoever opens it
-    /// meanwhile keeps it where it is.
+    /// meanwhile keeps it where it is. Of one that is gone, or goes meanwhile, there is nothing to move.
     pub async fn move_file(
         &self,
         id: Id,
         choose: impl Fn(&Striping) -> Option<Vec<u16>>,
         pace: &Pace,
     ) -> Result<Moved> {
-        let inode = match self.shared.session.inode_now(id).await {
-            Ok(inode) => inode,
-            Err(error) if error.code() == Errno::ENOENT => return Ok(Moved::Nothing),
-            Err(error) => return Err(error),
-        };
+        match self.try_to_move(id, choose, pace).await {
+            Err(error) if error.code() != Errno::ECANCELED && self.is_gone(id).await => {
+                Ok(Moved::Nothing)
+            }
+            moved => moved,
+        }
+    }
+
+    async fn is_gone(&self, id: Id) -> bool {
+        let inode = self.shared.session.inode_now(id).await;
+        inode.is_err_and(|error| error.code() == Errno::ESTALE)
+    }
+
+    async fn try_to_move(
+        &self,
+        id: Id,
+        choose: impl Fn(&Striping) -> Option<Vec<u16>>,
+        pace: &Pace,
+    ) -> Result<Moved> {
+        let inode = self.shared.session.inode_now(id).await?;
         let Some(old) = &inode.striping else { return Ok(Moved::Nothing) };
         let Some(servers) = choose(old) else { return Ok(Moved::Nothing) };
         // Not every layout fits on fewer servers: then nothing is begun.

@@ -6,6 +6,7 @@ mod lease_model;
 mod lease_scenes;
 mod leases;
 mod model;
+mod moves;
 mod rights;
 mod scenes;
 mod space;
