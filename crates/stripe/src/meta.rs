@@ -53,6 +53,7 @@ mod tasks;
 mod tmpfile;
 mod xattr;
 
+pub use chains::format_chains;
 pub use create::{LINKS_MAX, TARGET_BYTES_MAX};
 pub use dump::{Record, records};
 pub use moves::installed;
@@ -64,7 +65,6 @@ pub use remove::{PendingCut, Reclaim};
 pub use session::{REPLIES_KEPT_MAX, SessionInfo};
 pub use xattr::{XATTR_FILE_BYTES_MAX, XATTR_LIST_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 
-use crate::chain::Chain;
 use crate::kv::Kv;
 use crate::ops::{Caller, Id, Inode, Nanos, Op, ROOT, Reply, Request, Striping, StripingHint};
 use covey_ninep::tree::Errno;
@@ -99,8 +99,7 @@ pub enum Applied {
     },
     /// The answer comes later, in the work; until then [`Store::cancel_wait`] gives up.
     Wait(WaitId),
-    /// The map failed, or holds damage, after something was written. Abort the transaction and open
-    /// the store again.
+    /// The map failed, or holds damage, after something was written: abort, and open the store anew.
     Fatal(Errno),
 }
 
@@ -166,7 +165,7 @@ pub struct Store<K: Kv> {
     /// Why I/O servers get no new files, by index: see [`place`]. Those that are not in it get them.
     places: Vec<u8>,
     /// What the slots of stripings name, by index.
-    chains: Vec<Chain>,
+    chains: chains::Kept,
     /// What users and groups own, as soon as one of them has a limit.
     quotas: Option<owned::Quotas>,
     boot: u64,
@@ -448,7 +447,9 @@ impl<K: Kv> Store<K> {
             Op::KnowStore { server, store } => self.know_store(*server, store),
             Op::Place { server, state } => self.set_place(*server, *state),
             Op::AddServer { name } => self.add_server(name),
-            Op::RaiseChain { chain } => self.raise_chain(*chain),
+            Op::RaiseChain { .. } | Op::MoveChain { .. } | Op::ChainDropped { .. } => {
+                self.change_table(&request.op)
+            }
             Op::Restored {} => self.restored(),
             Op::KeepTask { task } => self.keep_task(task),
             Op::SetQuota { quota } => self.set_quota(request, quota),

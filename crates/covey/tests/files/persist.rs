@@ -433,14 +433,10 @@ fn an_io_server_that_lost_a_truncation_with_its_power_is_told_again() {
     let mut undone = 0;
     for node in ["io1", "io2"] {
         cluster.kill(node);
-        for directory in fs::read_dir(cluster.store(node).join("objects")).unwrap() {
-            // The store's identity is a file.
-            for object in fs::read_dir(directory.unwrap().path()).into_iter().flatten() {
-                let cut = object.unwrap().path();
-                assert_eq!(cut.extension().unwrap(), "1");
-                fs::rename(&cut, cut.with_extension("")).unwrap();
-                undone += 1;
-            }
+        for cut in cluster.objects_of(node) {
+            assert_eq!(cut.extension().unwrap(), "1");
+            fs::rename(&cut, cut.with_extension("")).unwrap();
+            undone += 1;
         }
     }
     assert_eq!(undone, 2);
