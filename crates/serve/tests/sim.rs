@@ -55,9 +55,9 @@ fn a_disk_that_was_lost_is_replaced_while_servers_die_and_nobody_reads_zeros() {
 
 #[test]
 fn a_chain_moves_while_servers_die_and_what_was_synced_is_there() {
-    let done: Vec<(u32, u32)> = (0..40).map(chain_move::back_and_forth).collect();
+    let done: Vec<(u32, u32)> = (0..24).map(chain_move::back_and_forth).collect();
     let (moved, failed) = done.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-    assert!(moved >= 100 && failed >= 20, "{moved} moves, {failed} that were broken off");
+    assert!(moved >= 40 && failed >= 5, "{moved} moves, {failed} that were broken off");
 }
 
 #[test]

@@ -101,9 +101,8 @@ pub(super) fn identity(disk: &dyn Disk, store: &Path, objects: &Path) -> io::Res
     let inside = read(disk, &objects.join(FILE))?;
     // The directories were there before a metadata server had files in them: one that is missing was removed, with
     // all that it held, and the identity has only been left behind.
-    let is_whole = |found: &Identity| match found.meta.is_empty() {
-        true => Ok(true),
-        false => Ok::<bool, io::Error>(has_directories(disk, objects, &found.held)?),
+    let is_whole = |found: &Identity| -> io::Result<bool> {
+        Ok(found.meta.is_empty() || has_directories(disk, objects, &found.held)?)
     };
     let found = match inside {
         Some(found) if is_whole(&found)? => found,

@@ -55,7 +55,8 @@ pub fn back_and_forth(seed: u64) -> (u32, u32) {
         writer.await.expect("it only writes");
         // Everything is whole: it moves once more, and is read as it was left.
         step(&fs, chain, &mut rng).await.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        for (at, may) in held.borrow().iter().enumerate() {
+        let may_hold = held.take();
+        for (at, may) in may_hold.iter().enumerate() {
             let found = file.read_at((at * BLOCK) as u64, BLOCK).await;
             let found = found.unwrap_or_else(|error| panic!("seed {seed}: {error}")).into_bytes();
             // What was not acknowledged may be there in parts.
@@ -91,7 +92,7 @@ async fn step(fs: &Fs, chain: u16, rng: &mut Rng) -> Result<(), Error> {
 
 /// Writes blocks and syncs each. Each value is another one for its block, as long as there are few rounds.
 async fn write(file: Rc<File>, held: Held, is_over: Rc<Cell<bool>>, mut rng: Rng) {
-    let mut values = vec![0_u8; BLOCKS];
+    let mut values = [0_u8; BLOCKS];
     while !is_over.get() {
         let at = rng.index(BLOCKS);
         values[at] = values[at].wrapping_add(1);
