@@ -6,7 +6,7 @@ use crate::support::{Cluster, until};
 use covey_io::os::kv::{Kv, NO_LIMIT};
 use serde_json::Value;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A cluster with a few files, striped and small.
 fn filled() -> Cluster {

@@ -112,6 +112,7 @@ impl Cluster {
             assert!(kv.delete(&key).unwrap(), "no chain {chain}");
         }
         kv.checkpoint().unwrap();
+        drop(kv);
         for server in 1..=io_servers {
             fs::remove_dir_all(cluster.store(&format!("io{server}")).join("objects")).unwrap();
         }

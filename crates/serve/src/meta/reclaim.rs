@@ -20,6 +20,9 @@ use tokio::sync::oneshot;
 
 /// How long what a dead server kept from being done waits for the next try.
 const RETRY: Duration = Duration::from_secs(1);
+/// A chain that its server does not serve is waited for so long by a cut, and looked for so often: none is held back longer.
+const CHAIN_BACK_IN: Duration = Duration::from_millis(2500);
+const CHAIN_LOOK: Duration = Duration::from_millis(20);
 /// How long removals are gathered.
 const GATHER: Duration = Duration::from_secs(1);
 /// Objects removed with one request.
@@ -154,7 +157,23 @@ impl Meta {
         })
     }
 
+    /// A chain that is on its way to another server, or new to its own, is back in a moment: whoever waits need not hear of it.
     async fn carry_out(&self, cut: &Cut) -> Result<()> {
+        let begun = task::now();
+        loop {
+            match self.try_to_carry_out(cut).await {
+                Err(error)
+                    if error.code == Errno::EREMCHG
+                        && task::now().saturating_duration_since(begun) < CHAIN_BACK_IN =>
+                {
+                    task::sleep(CHAIN_LOOK).await;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    async fn try_to_carry_out(&self, cut: &Cut) -> Result<()> {
         // The epoch must not outlive a power cut on a data server and be lost here.
         self.journal.sync().await?;
         let map = distribution::of(&cut.striping)?;
