@@ -75,8 +75,9 @@ use lock::Locks;
 use session::Sessions;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The format this program reads and writes.
-pub const FORMAT: u32 = 4;
+/// The formats that this program reads and writes: of a store whose servers have one chain each, and of one whose servers have
+/// several, where earlier versions would look for objects in the wrong place ([`format_chains`]).
+pub const FORMATS: std::ops::RangeInclusive<u32> = 4..=5;
 
 /// A wait that [`Work::Answer`] ends. Never used again while the store is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -226,7 +227,7 @@ impl<K: Kv> Store<K> {
         create::check_hint(&hint, servers.len()).map_err(Fault::into_errno)?;
         let superblock = Superblock {
             magic: Name::from(MAGIC),
-            format: FORMAT,
+            format: *FORMATS.start(),
             cluster: Name::from(cluster_id),
             servers: List(servers.iter().map(|name| Name::from(name.as_str())).collect()),
         };
@@ -539,12 +540,11 @@ fn read_superblock<K: Kv>(kv: &K) -> Result<Superblock, Errno> {
     if superblock.magic.as_bytes() != MAGIC.as_bytes() {
         return Err(Errno::because(Errno::EINVAL, "this is not a metadata store"));
     }
-    if superblock.format != FORMAT {
-        let age = if superblock.format > FORMAT { "newer" } else { "older" };
-        let text = format!(
-            "the metadata store has format {}, {age} than format {FORMAT} of this program",
-            superblock.format
-        );
+    let (format, newest) = (superblock.format, *FORMATS.end());
+    if !FORMATS.contains(&format) {
+        let age = if format > newest { "newer" } else { "older" };
+        let text =
+            format!("the metadata store has format {format}, {age} than this one's {newest}");
         return Err(Errno::because(Errno::EOPNOTSUPP, text));
     }
     Ok(superblock)

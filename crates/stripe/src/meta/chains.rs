@@ -6,7 +6,8 @@
 //! cannot be read is made anew, with the only member that it can have had.
 
 use super::fault::{Fault, refuse};
-use super::{Applied, Store, done, keys, place};
+use super::keys::Superblock;
+use super::{Applied, FORMATS, Store, done, keys, place};
 use crate::chain::{Chain, Dropped, SKIPPED, Served};
 use crate::kv::Kv;
 use crate::ops::{Op, Reply};
@@ -34,10 +35,16 @@ pub(super) fn load<K: Kv>(kv: &K, servers: usize) -> Result<Kept, Errno> {
     Ok(Kept { by_head: by_head(&chains), all: chains })
 }
 
-/// Gives each server of a store that was just formatted so many chains, and each that is added later.
+/// Gives each server of a store that was just formatted so many chains, and each that is added later; fewer where servers are many.
 ///
-/// The first ones are numbered like the servers, as where each has one.
+/// The first ones are numbered like the servers, as where each has one. With several the store is of another format: versions that
+/// know of one alone refuse it.
 pub fn format_chains<K: Kv>(kv: &mut K, servers: usize, each: u16) -> Result<(), Errno> {
+    let each = each.min((CHAINS_MAX / servers.max(1)) as u16).max(1);
+    if each > 1 {
+        let superblock = keys::row::<Superblock>(kv, keys::SUPER)?.ok_or(Errno::ENODATA)?;
+        keys::put_row(kv, keys::SUPER, &Superblock { format: *FORMATS.end(), ..superblock })?;
+    }
     keys::put_row(kv, keys::CHAINS_EACH, &each)?;
     for index in 0..servers * usize::from(each) {
         let chain = Chain::of_one((index % servers) as u16);
@@ -271,7 +278,7 @@ fn sees(chain: &mut Chain, server: u16, state: u8) -> bool {
     }
 }
 
-/// More chains than this are made only for servers that would have none: 256 servers have them all.
+/// More chains than this are made only for servers that would have none: 256 servers have sixteen each.
 const CHAINS_MAX: usize = 4096;
 
 /// A chain has always a member that has everything.

@@ -193,6 +193,23 @@ fn with_chains(each: u16) -> Lab {
     lab
 }
 
+fn format_of(kv: &MemoryKv) -> u32 {
+    let rows = dump(kv).into_iter().flat_map(|(key, value)| records(&key, &value));
+    let mut formats = rows.filter_map(|row| match row {
+        Record::Superblock { format, .. } => Some(format),
+        _ => None,
+    });
+    formats.next().unwrap()
+}
+
+#[test]
+fn a_store_with_several_chains_on_a_server_is_of_a_format_that_earlier_versions_refuse() {
+    assert_eq!(format_of(Lab::default().store.kv()), 4);
+    assert_eq!(format_of(with_chains(1).store.kv()), 4);
+    assert_eq!(format_of(with_chains(2).store.kv()), 5);
+    assert_eq!(with_chains(2000).store.chains().len(), 4096, "so many are enough");
+}
+
 fn give(lab: &mut Lab, chain: u16, server: u16, store: &str, generation: u32) -> Reply {
     lab.reply(0, Op::MoveChain { chain, server, generation, store: Name::from(store) })
 }
