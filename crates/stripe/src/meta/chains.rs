@@ -202,8 +202,9 @@ impl<K: Kv> Store<K> {
     ) -> Result<Applied, Fault> {
         let known = self.store_of(server).map_err(Fault::Broken)?;
         let place = self.places().get(usize::from(server)).copied();
+        let count = self.chains.len();
         let Some(chain) = self.chains.get_mut(usize::from(index)) else {
-            return refuse(Errno::EINVAL, format!("no chain has index {index}"));
+            return refuse(Errno::EINVAL, format!("no chain has index {index}: there are {count}"));
         };
         let is_next = chain.generation.checked_add(1) == Some(generation);
         let is_there = place.is_some_and(|place| place & (place::LEAVING | place::REMOVED) == 0);
