@@ -108,7 +108,7 @@ impl Cluster {
             assert!(kv.delete(word.as_bytes()).unwrap(), "no {word}");
         }
         for chain in 0..16 * io_servers as u16 {
-            let key = [&b"schain"[..], &chain.to_be_bytes()].concat();
+            let key = [&b"schain"[..], &[(chain >> 8) as u8, chain as u8]].concat();
             assert!(kv.delete(&key).unwrap(), "no chain {chain}");
         }
         kv.checkpoint().unwrap();

@@ -143,22 +143,42 @@ impl DataTree {
 
     /// The tree of a chain, made where this store never had it.
     pub(super) async fn made(self: &Rc<Self>, chain: u16) -> Result<Rc<DataTree>> {
-        let _turn = self.others.making.lock().await;
-        let has_dir = self.others.trees.borrow().contains_key(&chain);
-        let is_own = self.others.own.get() == Some(chain);
-        if has_dir || is_own || self.standing.has_left(chain) {
-            return self.must_have(chain);
-        }
-        self.make_dirs(chain, 0).await?;
-        self.take_chain(chain, standing::Stay::default()).await
+        self.make_all(&[chain]).await?;
+        self.must_have(chain)
     }
 
-    /// The directories of a chain's stay, on stable storage.
-    pub(super) async fn make_dirs(&self, chain: u16, stay: u32) -> Result<()> {
+    /// Makes those of some chains that this store never had, all together: a server that is new gets many.
+    async fn make_all(self: &Rc<Self>, chains: &[u16]) -> Result<()> {
+        let _turn = self.others.making.lock().await;
+        let is_known = |chain: &u16| {
+            self.others.trees.borrow().contains_key(chain)
+                || self.others.own.get() == Some(*chain)
+                || self.standing.has_left(*chain)
+        };
+        let new: Vec<u16> = chains.iter().copied().filter(|chain| !is_known(chain)).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        let stay = standing::Stay::default();
+        self.make_dirs(new.clone(), stay.number).await?;
+        let made = new.clone();
+        let take = move |identity: &mut standing::Identity| {
+            identity.held.chains.extend(made.into_iter().map(|chain| (chain, stay)));
+        };
+        self.change_identity(take).await?;
+        new.into_iter().try_for_each(|chain| self.open_other(chain, stay.number).map(drop))?;
+        Ok(())
+    }
+
+    /// The directories of chains' stays of this number, on stable storage.
+    pub(super) async fn make_dirs(&self, chains: Vec<u16>, stay: u32) -> Result<()> {
         let (disk, objects) = (self.disk.clone(), self.identity_dir());
         let make = move || {
-            of_chain(&objects, chain, stay).try_for_each(|dir| disk.make_dir(&dir))?;
-            disk.sync_dir(&of_stay(&objects, chain, stay))?;
+            let dirs = chains.iter().flat_map(|&chain| of_chain(&objects, chain, stay));
+            dirs.into_iter().try_for_each(|dir| disk.make_dir(&dir))?;
+            // Only now: what is synced first takes the others along.
+            let stays = chains.iter().map(|&chain| of_stay(&objects, chain, stay));
+            stays.into_iter().try_for_each(|dir| disk.sync_dir(&dir))?;
             disk.sync_dir(&objects)
         };
         Ok(task::blocking(make).await?)
@@ -197,9 +217,11 @@ impl DataTree {
     ) -> Result<DataReply> {
         self.standing.must_be(&store)?;
         self.others.own.set(Some(own));
+        let all: Vec<u16> = chains.iter().map(|one| one.chain).collect();
+        self.make_all(&all).await?;
         let mut served = Vec::with_capacity(chains.len());
         for one in chains {
-            match self.made(one.chain).await {
+            match self.must_have(one.chain) {
                 Ok(_) => served.push(one),
                 Err(error) if error.code == Errno::EREMCHG => tracing::error!(
                     "{error}; hint: files on it are read by `covey salvage` from the I/O servers' stores"

@@ -54,7 +54,7 @@ impl DataTree {
         self.stay_last.set(stay);
         let (disk, dir) = (self.disk.clone(), dirs::of_stay(&self.identity_dir(), chain, stay));
         task::blocking(move || remove_stay(&*disk, &dir)).await?;
-        self.make_dirs(chain, stay).await?;
+        self.make_dirs(vec![chain], stay).await?;
         self.mark_unused(chain, stay).await?;
         self.receiving.borrow_mut().insert(chain, Receiving { stay, line });
         Ok(DataReply::Received { stay })
