@@ -19,7 +19,6 @@ pub mod reclaim;
 mod removal;
 mod sessions;
 mod stores;
-mod switch;
 mod tasks;
 mod tree;
 
@@ -71,10 +70,6 @@ pub struct Meta {
     sights: RefCell<Vec<places::Sight>>,
     /// What they were told to serve.
     told: RefCell<Vec<Rc<chains::Told>>>,
-    /// The chain that is being given to another server.
-    hold: RefCell<Option<switch::Hold>>,
-    /// How many there were.
-    holds: Cell<u64>,
     options: Options,
     sessions: RefCell<Sessions>,
     tasks: tasks::Tasks,
@@ -124,8 +119,6 @@ impl Meta {
             pending: RefCell::default(),
             removals_due: Notify::new(),
             links: RefCell::default(),
-            hold: RefCell::default(),
-            holds: Cell::new(0),
             net,
             configured,
             options,

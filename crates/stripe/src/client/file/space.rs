@@ -162,8 +162,7 @@ impl OpenFile {
         match self.data_op(fs, slot, op).await? {
             // What the server has not synced of it is lost with its power.
             (DataReply::Done {}, start) => {
-                let link = self.chains[slot].link();
-                self.note_machine(slot, &link, start).await;
+                self.note_machine(slot, start);
                 Ok(())
             }
             (other, _) => Err(odd(&other)),
