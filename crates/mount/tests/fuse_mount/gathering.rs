@@ -76,3 +76,63 @@ fn a_mapping_that_outlives_the_last_close_is_written_at_its_end() {
     crate::mounted::until(|| mounted.model.state().is_closed("file"), "the close");
     mounted.unmount();
 }
+
+/// How often the kernel has asked for an attribute.
+fn attributes_asked(mounted: &Mounted) -> u64 {
+    let mut stats = vec![0; 64 << 10];
+    let length = rustix::fs::getxattr(mounted.path(""), "user.covey.stats", &mut stats[..]);
+    stats.truncate(length.expect("the mount's counts"));
+    let stats = String::from_utf8(stats).expect("text");
+    let count = stats.lines().find_map(|line| line.strip_prefix("op getxattr count "));
+    count.map_or(0, |rest| rest.split(' ').next().and_then(|n| n.parse().ok()).expect("a number"))
+}
+
+#[test]
+fn a_new_file_that_is_only_written_goes_around_the_pages_that_others_read() {
+    let Some(mut mounted) = mounted(Consistency::CloseToOpen) else { return };
+    let path = mounted.path("file");
+    let writer = OpenOptions::new().write(true).create_new(true).open(&path).expect("create");
+    let mut wanted = vec![b'a'; 9_000];
+    writer.write_all_at(&wanted, 0).expect("write");
+    let reader = File::open(&path).expect("open");
+    for round in 0..20_u8 {
+        let at = usize::from(round) * 431;
+        writer.write_all_at(&[round; 500], at as u64).expect("write");
+        wanted[at..at + 500].fill(round);
+        let mut found = vec![0; wanted.len()];
+        reader.read_exact_at(&mut found, 0).expect("read");
+        assert!(found == wanted, "round {round}: the reader has something else");
+    }
+    drop((writer, reader));
+    assert!(fs::read(&path).expect("read") == wanted);
+    mounted.unmount();
+}
+
+#[test]
+fn what_is_gathered_around_the_pages_is_seen_by_who_opens_next() {
+    let Some(mut mounted) = mounted(Consistency::CloseToOpen) else { return };
+    let path = mounted.path("file");
+    let writer = OpenOptions::new().write(true).create_new(true).open(&path).expect("create");
+    let mut wanted = vec![b'a'; 9_000];
+    writer.write_all_at(&wanted, 0).expect("write");
+    for round in 0..20_u8 {
+        // Now the pages are of the version that the next open finds: nothing was sent in between.
+        (0..3).for_each(|_| assert!(fs::read(&path).expect("read") == wanted, "round {round}"));
+        let at = usize::from(round) * 431;
+        writer.write_all_at(&[round; 500], at as u64).expect("write");
+        wanted[at..at + 500].fill(round);
+    }
+    drop(writer);
+    assert!(fs::read(&path).expect("read") == wanted);
+    mounted.unmount();
+}
+
+#[test]
+fn a_new_file_that_is_only_written_has_the_kernel_ask_for_no_attribute() {
+    let Some(mut mounted) = mounted(Consistency::CloseToOpen) else { return };
+    // Through its pages the kernel asks, before the first write of each file, what power a program in it has.
+    let before = attributes_asked(&mounted);
+    (0..10).for_each(|at| fs::write(mounted.path(&format!("f{at}")), b"new").expect("write"));
+    assert_eq!(attributes_asked(&mounted) - before, 1, "but for the one that asks for the counts");
+    mounted.unmount();
+}
