@@ -1,6 +1,5 @@
 //! Open files: OPEN, READ, WRITE, FLUSH, RELEASE and what else goes by a file handle.
 
-use super::modes::Usage;
 use super::{OpenFile, Result, Session, locked};
 use crate::abi::flags::{fopen, open, release, write};
 use crate::abi::reply::{OpenOut, WriteOut, encode};
@@ -38,20 +37,8 @@ impl<F: Files> Session<F> {
     /// Enters a file into the table of open ones; how it is open, and whether its attributes are to
     /// be forgotten.
     pub(super) fn opened(&self, id: Id, file: F::File, flags: u32) -> (OpenOut, bool) {
-        let usage = self.usage(&file, flags);
-        self.opened_for(id, file, flags, usage)
-    }
-
-    /// The same of a file that was empty when it was made or found by a CREATE.
-    pub(super) fn opened_empty(&self, id: Id, file: F::File, flags: u32) -> OpenOut {
-        let usage = self.usage(&file, flags);
-        let is_only_written = flags & open::ACCMODE == open::WRONLY;
-        let usage = if is_only_written { usage.of_new() } else { usage };
-        self.opened_for(id, file, flags, usage).0
-    }
-
-    fn opened_for(&self, id: Id, file: F::File, flags: u32, usage: Usage) -> (OpenOut, bool) {
         let is_candidate = self.may_store(&file, flags);
+        let usage = self.usage(&file, flags);
         let writable = access_of(flags) & 2 != 0;
         let (mut open_flags, forget) = self.open_flags(id, &file, usage);
         let mut open = OpenFile { id, file, writable, usage };
@@ -75,7 +62,7 @@ impl<F: Files> Session<F> {
             opens.writable += usize::from(open.writable);
             opens.through_pages += usize::from(!open.usage.direct);
         }
-        if open.writable && open.usage.gathers {
+        if open.writable && open.usage.gathers() {
             self.behind.enter(open.id);
         }
         is_first
@@ -98,7 +85,7 @@ impl<F: Files> Session<F> {
                 entry.remove();
             }
         }
-        if open.writable && open.usage.gathers {
+        if open.writable && open.usage.gathers() {
             self.behind.leave(open.id);
         }
     }
@@ -127,20 +114,17 @@ impl<F: Files> Session<F> {
             self.drop_privilege(header, id).await?;
         }
         match open.usage {
-            usage if usage.gathers && !usage.direct => locked(&self.pages).write(id),
-            // Not in the pages, whether or not it is sent at once; and who appends may not be alone.
+            usage if usage.gathers() => locked(&self.pages).write(id),
+            // Not in the pages; and who appends may not be alone.
             usage if usage.is_kept() => locked(&self.pages).doubt(id),
             _ => {}
         }
         let is_mapped = write_flags & write::CACHE != 0;
         // The flags are the descriptor's at this moment: fcntl(F_SETFL) counts.
         let at_once = open::APPEND | open::DSYNC | rustix::fs::OFlags::DIRECT.bits();
-        if open.usage.gathers && !is_mapped && flags & at_once == 0 {
+        if open.usage.gathers() && !is_mapped && flags & at_once == 0 {
             let taken = self.behind.write(id, file, offset, data.0).await;
             taken.inspect_err(|_| locked(&self.pages).doubt(id))?;
-            if open.usage.direct && self.has_pages(id) {
-                self.kernel.forget_pages(id).await;
-            }
             return Ok(Answer::Small(encode(&WriteOut { size, padding: Pad })));
         }
         self.behind.settle(id).await;
@@ -236,7 +220,7 @@ impl<F: Files> Session<F> {
         owner: u64,
     ) -> Result<Answer> {
         let open = self.open.find(fh).ok();
-        if let Some(open) = open.as_ref().filter(|open| open.writable && open.usage.gathers) {
+        if let Some(open) = open.as_ref().filter(|open| open.writable && open.usage.gathers()) {
             // A mapping outlives the last close.
             let written = self.written(open).await;
             written.unwrap_or_else(|error| tracing::warn!("fuse: after the last close: {error}"));

@@ -136,7 +136,7 @@ impl Session<Fs> {
         let mode = Consistency::from_number(file.mode).ok_or("a consistency mode is unknown")?;
         let reopened = self.files.reopen(&file.who, inode, opened).await;
         let reopened = reopened.map_err(|error| error.to_string())?;
-        let usage = Usage { mode, direct: file.is_direct, gathers: !file.is_direct };
+        let usage = Usage { mode, direct: file.is_direct };
         let open = OpenFile { id: file.id, file: reopened, writable: file.is_writable, usage };
         self.count(&open);
         if mode == Consistency::Strict && !usage.direct {

@@ -33,8 +33,6 @@ pub(super) struct Usage {
     pub mode: Consistency,
     /// Around the page cache.
     pub direct: bool,
-    /// Writes may be gathered, even around the page cache.
-    pub gathers: bool,
 }
 
 impl Usage {
@@ -43,12 +41,9 @@ impl Usage {
         self.mode != Consistency::Strict
     }
 
-    /// That of a file which was just made, and is opened only to be written, through this handle: nobody reads here what it
-    /// would put into the page cache, and the next open would find another version of the file there than its own. In
-    /// `job-scratch` that open believes the pages.
-    pub fn of_new(self) -> Usage {
-        let is_lost = self.mode == Consistency::CloseToOpen;
-        Usage { direct: self.direct || is_lost, ..self }
+    /// Whether writes may be gathered.
+    pub fn gathers(self) -> bool {
+        self.is_kept() && !self.direct
     }
 }
 
@@ -99,8 +94,7 @@ impl<F: Files> Session<F> {
     pub(super) fn usage(&self, file: &F::File, flags: u32) -> Usage {
         let mode = self.mode(self.files.consistency(file));
         let around = open::APPEND | rustix::fs::OFlags::DIRECT.bits();
-        let direct = mode == Consistency::Strict || flags & around != 0;
-        Usage { mode, direct, gathers: !direct }
+        Usage { mode, direct: mode == Consistency::Strict || flags & around != 0 }
     }
 
     /// The flags that a file is opened with, and whether its attributes are to be forgotten.

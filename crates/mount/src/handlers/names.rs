@@ -109,10 +109,7 @@ impl<F: Files> Session<F> {
         if !is_kept && self.files.time_left(inode.id).0.is_zero() {
             (entry.attr_valid, entry.attr_valid_nsec) = (0, 0);
         }
-        let opened = match inode.size {
-            0 => self.opened_empty(inode.id, file, flags),
-            _ => self.opened(inode.id, file, flags).0,
-        };
+        let (opened, _) = self.opened(inode.id, file, flags);
         let mut out = encode(&entry);
         opened.put((), &mut out);
         Ok(Answer::Small(out))
