@@ -24,6 +24,10 @@ pub trait Disk: Send + Sync + Debug {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Makes a directory and those above it.
     fn make_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Removes a directory; one that is not there, or not empty, is fine.
+    fn remove_dir(&self, _dir: &Path) -> io::Result<()> {
+        Ok(())
+    }
     /// The names in a directory, in no order.
     fn list(&self, dir: &Path) -> io::Result<Vec<OsString>>;
     /// A file's state, by name.

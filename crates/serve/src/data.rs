@@ -1,4 +1,7 @@
-//! A data server's tree: one flat directory of objects, kept as files of a local directory.
+//! A data server's tree: one flat directory of objects for each chain, kept as files of a local directory.
+//!
+//! The objects of the server's own chain lie where those of older versions lie, `objects/LOW/`, those of others in
+//! directories of their own, `objects/cCHAIN.STAY/LOW/` (see [`dirs`]).
 //!
 //! An object is named by its file's id and stands at an epoch (see `covey_stripe::objects`). The epoch is
 //! part of the file's name on disk, `ID` at epoch 0 and `ID.EPOCH` later, so that raising it is one
@@ -11,11 +14,15 @@
 //! that overlap it wait until it is over.
 
 mod chains;
+mod changes;
+mod cut;
+mod dirs;
 mod gone;
 mod line;
 mod listing;
 mod losses;
 mod lost;
+mod receive;
 #[cfg(test)]
 mod refusals;
 mod space;
@@ -33,9 +40,10 @@ use covey_io::os::directory::IDENTITY_FILE;
 use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
 use covey_stripe::chain::Served;
-use covey_stripe::objects::{self, At, DataOp, DataReply, Doomed, Kept};
+use covey_stripe::objects::{self, At, DataOp, DataReply, Kept};
 use covey_stripe::ops::Id;
 use covey_wire::Bytes;
+use cut::Cutting;
 use gone::Gone;
 pub use line::{Line, Node};
 use stage::Part;
@@ -57,11 +65,17 @@ const RESERVE_BYTES_MAX: u64 = 64 << 20;
 /// Free space is looked at again after this many written bytes.
 const RESERVE_CHECK_BYTES: u64 = 8 << 20;
 
-/// The objects of one data server.
+/// The objects of one chain on a data server. That of the server's own chain leads to the others.
 pub struct DataTree {
     disk: Arc<dyn Disk>,
     store: PathBuf,
     objects_dir: PathBuf,
+    /// Subdirectories that the objects are spread over, by the low bits of the id.
+    fanout: u64,
+    /// The chain, where it has a directory of its own.
+    chain: Option<u16>,
+    /// The trees of the other chains.
+    others: dirs::Others,
     own_uid: u32,
     /// Epochs above 0, by id.
     epochs: RefCell<HashMap<Id, u32>>,
@@ -74,13 +88,19 @@ pub struct DataTree {
     /// What is staged, and for which epochs.
     staged: RefCell<HashMap<Id, BTreeSet<u32>>>,
     /// The connection that each client has said Start on last.
-    lines: RefCell<HashMap<u64, Weak<Line>>>,
-    unchecked_bytes: Cell<u64>,
-    standing: Standing,
-    chains: chains::Chains,
-    losses: RefCell<losses::Losses>,
-    counters: super::stats::DataCounters,
+    lines: Rc<RefCell<HashMap<u64, Weak<Line>>>>,
+    unchecked_bytes: Rc<Cell<u64>>,
+    standing: Rc<Standing>,
+    chains: Rc<chains::Chains>,
+    losses: Rc<RefCell<losses::Losses>>,
+    counters: Rc<super::stats::DataCounters>,
     watch: Rc<Watch>,
+    /// What has changed since a mover began to copy the chain.
+    noted: Rc<changes::Noted>,
+    /// Chains that are being received.
+    receiving: RefCell<HashMap<u16, receive::Receiving>>,
+    /// The number of the last stay that was begun.
+    stay_last: Cell<u32>,
 }
 
 /// A file in one of the objects' directories.
@@ -94,6 +114,8 @@ struct Found {
 /// An object that some fid holds.
 pub struct Object {
     id: Id,
+    /// The chain, where that has a directory of its own.
+    chain: Option<u16>,
     epoch: Cell<u32>,
     file: RefCell<Option<Arc<dyn DiskFile>>>,
     /// Its name may not be on disk yet.
@@ -126,12 +148,21 @@ impl DataTree {
         // Whoever syncs an object relies on the names that lead to it.
         disk.sync_dir(&objects_dir)?;
         disk.sync_dir(store)?;
-        let losses = RefCell::new(losses::Losses::of_store(&*disk, store)?);
-        let mut tree = DataTree {
+        let losses = Rc::new(RefCell::new(losses::Losses::of_store(&*disk, store)?));
+        let formatted = match disk.stat(&store.join(IDENTITY_FILE)) {
+            Ok(stat) => stat.modified.as_nanos() as u64,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
+            Err(error) => return Err(error),
+        };
+        let chains = identity.held.chains.clone();
+        let tree = DataTree {
             losses,
             disk,
             store: store.to_owned(),
             objects_dir,
+            fanout: FANOUT,
+            chain: None,
+            others: dirs::Others::default(),
             own_uid: rustix::process::geteuid().as_raw(),
             epochs: RefCell::default(),
             held: RefCell::default(),
@@ -139,41 +170,49 @@ impl DataTree {
             gone: RefCell::default(),
             staging: RefCell::default(),
             staged: RefCell::default(),
-            lines: RefCell::default(),
-            unchecked_bytes: Cell::new(u64::MAX / 2),
-            standing: Standing::new(identity.clone(), true, 0),
-            chains: chains::Chains::default(),
-            counters: Default::default(),
+            lines: Rc::default(),
+            unchecked_bytes: Rc::new(Cell::new(u64::MAX / 2)),
+            standing: Rc::new(Standing::new(identity, formatted)),
+            chains: Rc::default(),
+            counters: Rc::default(),
             watch: Watch::new("data"),
+            noted: Rc::default(),
+            receiving: RefCell::default(),
+            stay_last: Cell::default(),
         };
-        let mut is_empty = true;
-        for low in 0..FANOUT {
-            let found = tree.scan(low)?;
+        tree.load()?;
+        for (chain, stay) in chains {
+            tree.open_other(chain, stay.number)?;
+        }
+        tree.remove_remains()?;
+        Ok(tree)
+    }
+
+    /// Takes in what lies in the directories.
+    fn load(&self) -> std::io::Result<()> {
+        for low in 0..self.fanout {
+            let found = self.scan(low)?;
             for (at, one) in found.iter().enumerate() {
                 if one.kept == Kept::Staged {
-                    tree.staged.borrow_mut().entry(one.id).or_default().insert(one.epoch);
+                    self.staged.borrow_mut().entry(one.id).or_default().insert(one.epoch);
                     continue;
                 }
                 // A store that has nothing but marks is still one that has lost everything.
-                is_empty &= one.kept == Kept::Lost;
+                if one.kept != Kept::Lost {
+                    self.standing.has_object();
+                }
                 let next = found.get(at + 1).filter(|next| next.kept != Kept::Staged);
                 match one.kept {
                     // A loss of power within an installation, or where a mark was to go, leaves both.
                     _ if next.is_some_and(|next| next.id == one.id) => {
-                        tree.disk.remove(&one.path)?;
+                        self.disk.remove(&one.path)?;
                     }
-                    Kept::Lost => tree.note_lost(one.id, one.epoch),
-                    _ => tree.note_epoch(one.id, one.epoch),
+                    Kept::Lost => self.note_lost(one.id, one.epoch),
+                    _ => self.note_epoch(one.id, one.epoch),
                 }
             }
         }
-        let formatted = match tree.disk.stat(&store.join(IDENTITY_FILE)) {
-            Ok(stat) => stat.modified.as_nanos() as u64,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
-            Err(error) => return Err(error),
-        };
-        tree.standing = Standing::new(identity, is_empty, formatted);
-        Ok(tree)
+        Ok(())
     }
 
     /// What this server has counted since it started.
@@ -219,15 +258,20 @@ impl DataTree {
     }
 
     fn path_of(&self, id: Id, epoch: u32, kept: Kept) -> PathBuf {
-        let directory = self.dir(id % FANOUT);
-        match (epoch, kept) {
-            (0, Kept::Object) => directory.join(format!("{id:016x}")),
-            _ => directory.join(format!("{id:016x}.{epoch}{}", kept.suffix())),
-        }
+        self.dir(id % self.fanout).join(dirs::file_name(id, epoch, kept))
     }
 
     fn epoch_of(&self, id: Id) -> u32 {
         self.epochs.borrow().get(&id).copied().unwrap_or(0)
+    }
+
+    /// The chain has left: nothing of it is here.
+    fn forget_all(&self) {
+        self.epochs.take();
+        self.held.take();
+        self.lost.take();
+        self.staging.take();
+        self.staged.take();
     }
 
     fn object(&self, id: Id) -> Rc<Object> {
@@ -237,6 +281,7 @@ impl DataTree {
         }
         let object = Rc::new(Object {
             id,
+            chain: self.chain,
             epoch: Cell::new(self.epoch_of(id)),
             file: RefCell::default(),
             is_name_dirty: Cell::new(true),
@@ -360,123 +405,21 @@ impl DataTree {
                 self.extent(id, At { epoch: Some(epoch), chain }, offset)
             }
             DataOp::Look { ids } => self.look(&ids.0).into(),
+            DataOp::Watch { is_on } => self.watch_changes(line, is_on).into(),
+            DataOp::Changes {} => self.take_changes(line).into(),
+            DataOp::Files { after, count } => self.list_files(after, count).into(),
+            DataOp::FilesOf { ids } => self.files_of(&ids.0).into(),
+            DataOp::Fetch { id, epoch, kept, offset, count } => {
+                self.fetch((id, epoch, kept), offset, count)
+            }
             DataOp::Forgive { ids } => {
                 let tree = self.clone();
                 Outcome::later(async move { tree.forgive(ids.0).await })
             }
-            DataOp::Start { .. }
-            | DataOp::Greet { .. }
-            | DataOp::Serve { .. }
-            | DataOp::By { .. }
-            | DataOp::Meet {}
-            | DataOp::Admit { .. }
-            | DataOp::Adopt { .. }
-            | DataOp::Lose { .. }
-            | DataOp::Refuse { .. } => Errno::EINVAL.into(),
             DataOp::Keep { offset, data, end } => self.keep(offset, data.into_bytes(), end),
+            // Not of the objects of a chain.
+            _ => Errno::EINVAL.into(),
         }
-    }
-
-    async fn cut(self: &Rc<Self>, id: Id, epoch: u32, size: u64) -> Result<DataReply> {
-        let object = self.object(id);
-        while object.is_cutting.get() {
-            object.ended.notified().await;
-        }
-        if objects::is_left(self.epoch_of(id)) {
-            let text = format!("file {id} has left this server: the metadata is older than that");
-            return Err(Errno::because(Errno::EIO, text));
-        }
-        if self.epoch_of(id) >= epoch {
-            return self.keep_cut(&object).await;
-        }
-        if self.is_lost(id) && size > 0 {
-            self.raise_lost(&object, epoch)?;
-        } else {
-            let before = self.epoch_of(id);
-            self.raise(&object, epoch, size).await?;
-            self.remove_mark(id, before);
-        }
-        self.unstage_up_to(id, epoch)?;
-        self.keep_cut(&object).await
-    }
-
-    async fn raise(&self, object: &Rc<Object>, epoch: u32, size: u64) -> Result<()> {
-        let id = object.id;
-        let cutting = Cutting::begin(object);
-        while !object.writing.borrow().is_empty() {
-            object.ended.notified().await;
-        }
-        // A cut that comes late, or has waited, must not bring back what was removed since.
-        if self.gone.borrow().has_at(id, epoch & !objects::LEFT) {
-            return Ok(());
-        }
-        let before = self.path(id, self.epoch_of(id));
-        let file = self.disk.open(&before, Open::Create)?;
-        self.standing.has_object();
-        // Not longer, but what was allocated beyond the end goes too.
-        file.set_length(size.min(file.stat()?.bytes))?;
-        self.disk.rename(&before, &self.path(id, epoch))?;
-        object.epoch.set(epoch);
-        object.is_name_dirty.set(true);
-        object.version.set(object.version.get().wrapping_add(1));
-        self.epochs.borrow_mut().insert(id, epoch);
-        // A file that was given another striping lives on here at its new epoch.
-        self.gone.borrow_mut().is_back(id);
-        drop(cutting);
-        Ok(())
-    }
-
-    /// A cut is done when it is on the disk: the metadata server forgets it then, and nobody would
-    /// cut again what a loss of power brings back.
-    async fn keep_cut(self: &Rc<Self>, object: &Rc<Object>) -> Result<DataReply> {
-        if object.is_name_dirty.get() {
-            // The system tells of a failure once: it is noted although whoever asked may have gone.
-            let (tree, object) = (self.clone(), object.clone());
-            task::spawn(async move { tree.sync_name(&object).await }).await??;
-        }
-        Ok(DataReply::Done {})
-    }
-
-    async fn sync_name(&self, object: &Object) -> Result<()> {
-        let epoch = object.epoch.get();
-        let path = self.path(object.id, epoch);
-        let dir = path.parent().expect("objects lie in directories").to_owned();
-        let disk = self.disk.clone();
-        if let Err(error) = task::blocking(move || disk.sync_dir(&dir)).await {
-            self.note_loss(object.id, &error).await;
-            return Err(error.into());
-        }
-        object.is_name_dirty.set(object.epoch.get() != epoch);
-        Ok(())
-    }
-
-    fn remove_all(&self, doomed: &[Doomed]) -> Result<DataReply> {
-        for &Doomed { id, epoch } in doomed {
-            let current = self.epoch_of(id);
-            // What the file has left goes with the file.
-            if current & !objects::LEFT > epoch {
-                continue;
-            }
-            self.gone.borrow_mut().add(id, epoch);
-            self.unstage_up_to(id, epoch)?;
-            match self.disk.remove(&self.path(id, current)) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(error.into());
-                }
-                _ => {}
-            }
-            self.remove_mark(id, current);
-            self.epochs.borrow_mut().remove(&id);
-            self.losses.borrow_mut().forget(id);
-            if let Some(object) = self.held.borrow_mut().remove(&id).and_then(|held| held.upgrade())
-            {
-                *object.file.borrow_mut() = None;
-                // Whoever holds it still reads no zeros in place of what lies elsewhere by now.
-                object.epoch.set(u32::MAX);
-            }
-            self.counters.objects_removed.add(1);
-        }
-        Ok(DataReply::Done {})
     }
 
     /// The object's file for a write of `length` bytes within `range` that is admitted and counted, made if missing.
@@ -493,8 +436,9 @@ impl DataTree {
         let file = match self.check_reserve(length) {
             Ok(()) => self.file_made(object)?,
             // What is written anew has its space.
-            Err(full) => self.file_of_data(object, range)?.ok_or(full)?,
+            Err(full) => self.file_of_data(object, range.clone())?.ok_or(full)?,
         };
+        self.noted.touch_range(object.id, range);
         self.counters.bytes_written.add(length);
         self.counters.writes.add(1);
         object.version.set(object.version.get().wrapping_add(1));
@@ -551,6 +495,7 @@ fn in_pool(
 struct Writing {
     object: Rc<Object>,
     range: (u64, u64),
+    noted: Rc<changes::Noted>,
     /// What it was admitted under: see [`chains::Chains::serve`].
     _turn: Rc<chains::Turn>,
 }
@@ -558,33 +503,19 @@ struct Writing {
 impl DataTree {
     fn begin_writing(&self, object: &Rc<Object>, start: u64, end: u64) -> Writing {
         object.writing.borrow_mut().push((start, end));
-        Writing { object: object.clone(), range: (start, end), _turn: self.chains.turn() }
+        let (object, range, noted) = (object.clone(), (start, end), self.noted.clone());
+        Writing { object, range, noted, _turn: self.chains.turn() }
     }
 }
 
 impl Drop for Writing {
     fn drop(&mut self) {
+        // What was read in between may have been from before.
+        self.noted.touch_range(self.object.id, self.range.0..self.range.1);
         let mut writing = self.object.writing.borrow_mut();
         if let Some(at) = writing.iter().position(|&range| range == self.range) {
             writing.swap_remove(at);
         }
         self.object.ended.notify_waiters();
-    }
-}
-
-/// A cut under way. A cut that is given up leaves the object as it was, or shorter at its old epoch.
-struct Cutting(Rc<Object>);
-
-impl Cutting {
-    fn begin(object: &Rc<Object>) -> Cutting {
-        object.is_cutting.set(true);
-        Cutting(object.clone())
-    }
-}
-
-impl Drop for Cutting {
-    fn drop(&mut self) {
-        self.0.is_cutting.set(false);
-        self.0.ended.notify_waiters();
     }
 }

@@ -19,6 +19,7 @@ pub mod reclaim;
 mod removal;
 mod sessions;
 mod stores;
+mod switch;
 mod tasks;
 mod tree;
 
@@ -70,6 +71,10 @@ pub struct Meta {
     sights: RefCell<Vec<places::Sight>>,
     /// What they were told to serve.
     told: RefCell<Vec<Rc<chains::Told>>>,
+    /// The chain that is being given to another server.
+    hold: RefCell<Option<switch::Hold>>,
+    /// How many there were.
+    holds: Cell<u64>,
     options: Options,
     sessions: RefCell<Sessions>,
     tasks: tasks::Tasks,
@@ -119,6 +124,8 @@ impl Meta {
             pending: RefCell::default(),
             removals_due: Notify::new(),
             links: RefCell::default(),
+            hold: RefCell::default(),
+            holds: Cell::new(0),
             net,
             configured,
             options,

@@ -13,6 +13,7 @@
 //! has to be remembered: how a file moves is safe at every point (`covey_stripe::meta::moves`), and which files are left to
 //! move is found out anew after a start.
 
+mod chains;
 mod drain;
 mod mover;
 mod rebalance;

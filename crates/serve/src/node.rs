@@ -19,12 +19,15 @@ use covey_io::os::spawn::Starter;
 use covey_ninep::namespace::Namespace;
 use covey_ninep::tree::{Result as TreeResult, Statfs};
 use covey_stripe::client::{Caching, Fs, Options};
-use covey_stripe::meta::Store;
+use covey_stripe::meta::{Store, format_chains};
 use covey_stripe::ops::StripingHint;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
+
+/// Chains that each I/O server of a new cluster has: what is moved from one to others can be dealt evenly.
+const CHAINS_EACH: u16 = 16;
 
 /// Formats a node's storage directory. Refuses one that is in use or already formatted.
 pub async fn init(config: &Config, name: &str) -> anyhow::Result<()> {
@@ -59,6 +62,7 @@ fn format_meta(config: &Config, dir: &Path) -> anyhow::Result<()> {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     Store::format(&mut map, &config.id, &servers, hint, since.as_nanos() as u64, owner)?;
+    format_chains(&mut map, servers.len(), CHAINS_EACH)?;
     map.checkpoint()?;
     covey_io::os::directory::sync_names(dir)?;
     Ok(())

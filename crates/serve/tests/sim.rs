@@ -1,5 +1,7 @@
 //! About a hundred seeds of the simulated cluster; `examples/simulate.rs` runs as many as one likes.
 
+#[path = "sim/chain_move.rs"]
+mod chain_move;
 #[path = "sim/lost_disk.rs"]
 mod lost_disk;
 #[path = "sim/rot.rs"]
@@ -49,6 +51,13 @@ fn a_server_that_was_added_is_used_whenever_it_was_formatted() {
 fn a_disk_that_was_lost_is_replaced_while_servers_die_and_nobody_reads_zeros() {
     let lost: usize = (0..60).map(lost_disk::replaced).sum();
     assert!((60..480).contains(&lost), "{lost} of 480 files have lost something");
+}
+
+#[test]
+fn a_chain_moves_while_servers_die_and_what_was_synced_is_there() {
+    let done: Vec<(u32, u32)> = (0..24).map(chain_move::back_and_forth).collect();
+    let (moved, failed) = done.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    assert!(moved >= 40 && failed >= 5, "{moved} moves, {failed} that were broken off");
 }
 
 #[test]

@@ -150,6 +150,17 @@ impl Chain {
         true
     }
 
+    /// A server has everything in its store, and takes the place of the head, which has left.
+    pub fn moves_to(&mut self, server: u16, store: Name, generation: u32) {
+        let head = self.head().map(|head| head.server);
+        let state = State::Serving as u8;
+        match self.members.0.iter_mut().find(|member| Some(member.server) == head) {
+            Some(member) => *member = Member { server, store, state },
+            None => self.members.0.push(Member { server, store, state }),
+        }
+        self.generation = generation;
+    }
+
     /// A server does not serve. Whether that changes anything.
     ///
     /// As long as another member is whole the chain goes on without it: it is stale, and the generation rises. The last one
@@ -191,6 +202,19 @@ impl Chain {
     }
 }
 
+record! {
+    /// What a chain has left on a server from which it was moved.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Dropped for () {
+        /// The chain.
+        pub chain: u16,
+        /// The server that had it.
+        pub server: u16,
+        /// The generation with which it serves elsewhere.
+        pub generation: u32,
+    }
+}
+
 /// All chains, by index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table(pub Vec<Chain>);
@@ -209,6 +233,11 @@ impl Table {
     /// The server that a chain's requests go to.
     pub fn head(&self, chain: u16) -> Option<u16> {
         Some(self.0.get(usize::from(chain))?.head()?.server)
+    }
+
+    /// The chains that a server has the objects of, or had them.
+    pub fn on(&self, server: u16) -> Vec<u16> {
+        (0..self.0.len() as u16).filter(|&chain| self.is_on(chain, server)).collect()
     }
 
     /// The chains whose requests go to one of these servers.

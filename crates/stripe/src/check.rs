@@ -35,6 +35,7 @@ use crate::ops::check::{Class, Finding, Severity};
 use crate::ops::{Id, Op, Reply};
 use covey_ninep::tree::Errno;
 use covey_wire::Name;
+use objects::At;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
@@ -155,8 +156,8 @@ pub async fn run<A: Access>(
     let mut check = Check { access, options, tell, report: Report::default(), servers, table };
     let id_end = check.rows().await?;
     check.links(id_end).await?;
-    for server in check.asked() {
-        let result = check.objects_of(server).await;
+    for At { server, chain } in check.asked() {
+        let result = check.objects_of(server, chain).await;
         check.note_unasked(server, result)?;
     }
     check.missing_bytes(id_end).await?;
@@ -226,16 +227,19 @@ impl<A: Access> Check<'_, A> {
         }
     }
 
-    /// The servers that are asked for their objects: not those that were removed, which have no name any more.
-    fn asked(&self) -> Vec<u16> {
+    /// The chains whose objects are looked at, on each server: not on those that were removed, which have no name any more.
+    fn asked(&self) -> Vec<At> {
         let named = self.servers.iter().enumerate().filter(|(_, name)| !name.is_empty());
-        named.map(|(at, _)| at as u16).collect()
+        let on =
+            |server: u16| self.table.on(server).into_iter().map(move |chain| At { server, chain });
+        named.flat_map(|(at, _)| on(at as u16)).collect()
     }
 
     fn note_unasked(&mut self, server: u16, result: Result<()>) -> Result<()> {
         match result {
             // The metadata server is needed for everything; without an I/O server the rest goes on.
-            Err(error) if error.code() == Errno::EIO => {
+            // So the check does where a chain is moved meanwhile.
+            Err(error) if matches!(error.code(), Errno::EIO | Errno::EREMCHG) => {
                 let name = self.servers[usize::from(server)].clone();
                 if !self.report.unasked.iter().any(|(other, _)| *other == name) {
                     self.report.unasked.push((name, error.to_string()));

@@ -53,6 +53,7 @@ mod tasks;
 mod tmpfile;
 mod xattr;
 
+pub use chains::format_chains;
 pub use create::{LINKS_MAX, TARGET_BYTES_MAX};
 pub use dump::{Record, records};
 pub use moves::installed;
@@ -64,7 +65,6 @@ pub use remove::{PendingCut, Reclaim};
 pub use session::{REPLIES_KEPT_MAX, SessionInfo};
 pub use xattr::{XATTR_FILE_BYTES_MAX, XATTR_LIST_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 
-use crate::chain::Chain;
 use crate::kv::Kv;
 use crate::ops::{Caller, Id, Inode, Nanos, Op, ROOT, Reply, Request, Striping, StripingHint};
 use covey_ninep::tree::Errno;
@@ -75,8 +75,9 @@ use lock::Locks;
 use session::Sessions;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The format this program reads and writes.
-pub const FORMAT: u32 = 4;
+/// The formats that this program reads and writes: of a store whose servers have one chain each, and of one whose servers have
+/// several, where earlier versions would look for objects in the wrong place ([`format_chains`]).
+pub const FORMATS: std::ops::RangeInclusive<u32> = 4..=5;
 
 /// A wait that [`Work::Answer`] ends. Never used again while the store is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -99,8 +100,7 @@ pub enum Applied {
     },
     /// The answer comes later, in the work; until then [`Store::cancel_wait`] gives up.
     Wait(WaitId),
-    /// The map failed, or holds damage, after something was written. Abort the transaction and open
-    /// the store again.
+    /// The map failed, or holds damage, after something was written: abort, and open the store anew.
     Fatal(Errno),
 }
 
@@ -166,7 +166,7 @@ pub struct Store<K: Kv> {
     /// Why I/O servers get no new files, by index: see [`place`]. Those that are not in it get them.
     places: Vec<u8>,
     /// What the slots of stripings name, by index.
-    chains: Vec<Chain>,
+    chains: chains::Kept,
     /// What users and groups own, as soon as one of them has a limit.
     quotas: Option<owned::Quotas>,
     boot: u64,
@@ -227,7 +227,7 @@ impl<K: Kv> Store<K> {
         create::check_hint(&hint, servers.len()).map_err(Fault::into_errno)?;
         let superblock = Superblock {
             magic: Name::from(MAGIC),
-            format: FORMAT,
+            format: *FORMATS.start(),
             cluster: Name::from(cluster_id),
             servers: List(servers.iter().map(|name| Name::from(name.as_str())).collect()),
         };
@@ -448,7 +448,9 @@ impl<K: Kv> Store<K> {
             Op::KnowStore { server, store } => self.know_store(*server, store),
             Op::Place { server, state } => self.set_place(*server, *state),
             Op::AddServer { name } => self.add_server(name),
-            Op::RaiseChain { chain } => self.raise_chain(*chain),
+            Op::RaiseChain { .. } | Op::MoveChain { .. } | Op::ChainDropped { .. } => {
+                self.change_table(&request.op)
+            }
             Op::Restored {} => self.restored(),
             Op::KeepTask { task } => self.keep_task(task),
             Op::SetQuota { quota } => self.set_quota(request, quota),
@@ -538,12 +540,11 @@ fn read_superblock<K: Kv>(kv: &K) -> Result<Superblock, Errno> {
     if superblock.magic.as_bytes() != MAGIC.as_bytes() {
         return Err(Errno::because(Errno::EINVAL, "this is not a metadata store"));
     }
-    if superblock.format != FORMAT {
-        let age = if superblock.format > FORMAT { "newer" } else { "older" };
-        let text = format!(
-            "the metadata store has format {}, {age} than format {FORMAT} of this program",
-            superblock.format
-        );
+    let (format, newest) = (superblock.format, *FORMATS.end());
+    if !FORMATS.contains(&format) {
+        let age = if format > newest { "newer" } else { "older" };
+        let text =
+            format!("the metadata store has format {format}, {age} than this one's {newest}");
         return Err(Errno::because(Errno::EOPNOTSUPP, text));
     }
     Ok(superblock)

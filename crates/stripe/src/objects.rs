@@ -71,6 +71,11 @@ pub enum Kept {
 }
 
 impl Kept {
+    /// By its number.
+    pub fn of(number: u8) -> Option<Kept> {
+        [Kept::Lost, Kept::Object, Kept::Staged].into_iter().find(|kept| *kept as u8 == number)
+    }
+
     /// What is added to the name of the object at its epoch.
     pub fn suffix(self) -> &'static str {
         match self {
@@ -97,6 +102,9 @@ pub fn kept(name: &[u8]) -> Option<(Id, u32, Kept)> {
 
 /// The length, in a listing, of an object that was lost with the server's disk: see [`Kept::Lost`].
 pub const LOST: u64 = u64::MAX;
+
+/// Stands for all chains of a server. No chain has this index.
+pub const EVERY: u16 = u16::MAX;
 
 /// Why what was somewhere is refused.
 pub const LOST_WITH_DISK: &str = "was lost with its disk; hint: put the file back from a copy or remove it, or accept the loss \
@@ -184,6 +192,62 @@ impl Reshape {
     }
 }
 
+record! {
+    /// A file of an object that is copied with its chain, or of what is beside it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct FileOf for () {
+        /// The file it belongs to.
+        pub id: Id,
+        /// The epoch it is at.
+        pub epoch: u32,
+        /// A [`Kept`].
+        pub kept: u8,
+        /// Length in bytes.
+        pub bytes: u64,
+    }
+}
+
+record! {
+    /// What has changed of an object while its chain is copied.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub struct Changed for () {
+        /// The file it belongs to.
+        pub id: Id,
+        /// A block of [`COPY_BLOCK`] bytes, or [`WHOLE`].
+        pub block: u32,
+    }
+}
+
+/// What changes in a chain that is copied is noted in blocks of so many bytes.
+pub const COPY_BLOCK: u64 = 64 << 10;
+
+/// Stands for all blocks of an object, and all that is beside it.
+pub const WHOLE: u32 = u32::MAX;
+
+/// More changes than these are not noted one by one.
+pub const CHANGES_MAX: usize = 1 << 15;
+
+/// What is done to a file of a chain that is put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Put {
+    /// It is made, without bytes.
+    Begin = 1,
+    /// It gets these bytes.
+    Go = 2,
+    /// From `offset` on there are zeros only: so many bytes as the 8 of `data` say, the low one first.
+    Empty = 3,
+    /// It has `offset` bytes, and is on stable storage when this is answered.
+    End = 4,
+}
+
+impl Put {
+    /// By its number.
+    pub fn of(number: u8) -> Option<Put> {
+        [Put::Begin, Put::Go, Put::Empty, Put::End].into_iter().find(|how| *how as u8 == number)
+    }
+}
+
 /// A piece of what is to be an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -256,9 +320,42 @@ messages! {
         46 Serve { store: Name, chains: List<Served> },
         /// one of the operations above from a client that comes by a chain: EREMCHG where it is not served at this generation
         47 By { served: Served, op: Payload },
+        /// one of the operations above on the objects of this chain; what comes without is for the own one. Of [`EVERY`] chain only
+        /// Remove
+        48 In { chain: u16, op: Payload },
+        /// the same as Serve to a server of several chains. The objects of `own` lie where those of a server of one chain do
+        49 ServeAs { store: Name, own: u16, chains: List<Served> },
+        /// in a chain: begins to note what changes there, or ends that
+        50 Watch { is_on: bool },
+        /// in a chain: what has changed since it was asked last. More than [`CHANGES_MAX`]: everything
+        51 Changes {},
+        /// in a chain: the files of about `count` objects after one, and of what is beside them
+        52 Files { after: u64, count: u32 },
+        /// in a chain: those of these objects
+        53 FilesOf { ids: List<u64> },
+        /// in a chain: the first bytes at or after `offset` that are no hole, of `count` bytes from there
+        54 Fetch { id: u64, epoch: u32, kept: u8, offset: u64, count: u32 },
+        /// a chain that this store does not serve is put together there, beginning with nothing
+        60 Receive { store: Name, chain: u16 },
+        /// a piece of a file of it; `how`: see [`Put`]
+        61 Put { chain: u16, stay: u32, id: u64, epoch: u32, kept: u8, how: u8, offset: u64, data: Payload },
+        /// nothing is there of an object any more
+        62 Clear { chain: u16, stay: u32, id: u64 },
+        /// what was put together is the chain in this store, on stable storage; it is served when the metadata server says so
+        63 Settle { store: Name, chain: u16, stay: u32, generation: u32 },
+        /// what was put together is not wanted
+        64 Spare { chain: u16, stay: u32 },
+        /// a chain was moved to another server at this generation: what is here of it goes
+        65 Drop { store: Name, chain: u16, generation: u32 },
         /// a piece of a copy of the metadata, which is whole with `end`
         31 Keep { offset: u64, data: Payload, end: bool },
     }
+}
+
+/// An operation on the objects of a chain on a server, as the metadata server and a check ask for it. It is said plainly where
+/// the chain is the server's own, as to servers that know no others.
+pub fn of_chain(server: u16, chain: u16, op: DataOp) -> DataOp {
+    if server == chain { op } else { DataOp::In { chain, op: Payload::from(op.encode()) } }
 }
 
 messages! {
@@ -278,6 +375,14 @@ messages! {
         /// the store; the metadata server whose objects it holds, if any; whether it holds none; and
         /// when it was formatted, in nanoseconds since 1970, 0 where nobody knows
         41 Met { store: Name, meta: Name, is_empty: bool, formatted: u64 },
+        /// what has changed, or that everything counts as changed
+        51 Changes { is_all: bool, parts: List<Changed> },
+        /// files of objects
+        52 Files { files: List<FileOf> },
+        /// the bytes from `offset` on; none where there are only zeros
+        54 Fetched { offset: u64, data: Payload },
+        /// the number of the stay that begins
+        60 Received { stay: u32 },
         /// data from `data` to before `hole`; both all ones when there is no more
         20 Extent { data: u64, hole: u64 },
     }

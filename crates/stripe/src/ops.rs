@@ -427,6 +427,16 @@ operations! {
         97 RaiseChain { chain: u16 } [logged own],
         /// volatile: from the answer on nobody reads or writes by the chain who has not asked for the table since
         98 FenceChain { chain: u16 },
+        /// volatile: from the answer on nobody serves the chain, which is to go to this server; given back after a while
+        120 HoldChain { chain: u16, server: u16 },
+        /// volatile: the chain is given back to the server that had it
+        121 ReleaseChain { chain: u16 },
+        /// volatile: the server has all of the chain in this store, and serves it from now on; ESTALE where it was given back
+        122 SwitchChain { chain: u16, server: u16, generation: u32, store: Name },
+        /// server's own: the same
+        123 MoveChain { chain: u16, server: u16, generation: u32, store: Name } [logged own],
+        /// server's own: a server has nothing any more of a chain that was moved away from it at this generation
+        124 ChainDropped { chain: u16, server: u16, generation: u32 } [logged own],
         /// server's own: one more I/O server, at the end of the list
         100 AddServer { name: Name } [logged own],
         /// volatile: an I/O server that the configuration lists behind the known ones gets new files from now on
@@ -552,6 +562,8 @@ messages! {
         87 Places { places: List<Place> },
         /// the tasks of moving files
         104 Tasks { tasks: List<Task> },
+        /// nobody serves the chain; the generation with which it is to serve next
+        120 Held { generation: u32 },
         /// the chains, and the names of the I/O servers
         96 Chains { servers: List<Name>, chains: List<Chain> },
         /// limits, and what is owned, in order, none where there are no more; whether all files are counted

@@ -51,7 +51,8 @@ pub async fn run(args: Args, context: &Context) -> Result<()> {
         Some(file) => Rows::of_dump(file).cannot(|| cannot(&file.display().to_string()))?,
         None => Rows::of_copies(&args.stores).cannot(|| cannot("the metadata's copy"))?,
     };
-    let stores = Stores::open(&args.stores, &rows.servers).cannot(|| cannot("the stores"))?;
+    let head = |chain| rows.server_of(chain);
+    let stores = Stores::open(&args.stores, &rows.servers, head).cannot(|| cannot("the stores"))?;
     std::fs::create_dir_all(&args.to).cannot(|| format!("make {}", args.to.display()))?;
     if args.to.read_dir().cannot(|| format!("read {}", args.to.display()))?.next().is_some() {
         return Err(Error::user(format!(

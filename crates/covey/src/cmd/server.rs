@@ -79,9 +79,9 @@ enum Command {
     /// Close an I/O server to new files, and move the files that are laid out there to the others
     ///
     /// The servers do it: the command shows how far they are, and they go on when it has ended, also after a restart, until
-    /// nothing is left or `--stop` is given. Each file is copied and then moved in one step, if nobody has changed it
-    /// meanwhile or has it open. Programs notice nothing. The command ends when nothing can be moved for now, and lists
-    /// what is left; the servers try it again. `open` ends a drain, too.
+    /// nothing is left or `--stop` is given. What is open moves too, and programs wait for a moment; in clusters of earlier
+    /// versions files move one by one, if nobody has changed them meanwhile or has them open. The command ends when nothing
+    /// can be moved for now, and lists what is left; the servers try it again. `open` ends a drain, too.
     Drain {
         /// The I/O server
         #[arg(value_name = "NODE")]

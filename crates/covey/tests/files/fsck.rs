@@ -6,7 +6,7 @@ use crate::support::{Cluster, until};
 use covey_io::os::kv::{Kv, NO_LIMIT};
 use serde_json::Value;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A cluster with a few files, striped and small.
 fn filled() -> Cluster {
@@ -28,16 +28,6 @@ fn classes(cluster: &Cluster, options: &[&str]) -> Vec<String> {
     assert_eq!(done.ok, value["left"] == 0, "{done}");
     let classes = value["classes"].as_array().unwrap();
     classes.iter().map(|one| one["class"].as_str().unwrap().to_owned()).collect()
-}
-
-fn objects(cluster: &Cluster, node: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for dir in fs::read_dir(cluster.store(node).join("objects")).unwrap() {
-        // The store's identity is a file.
-        let files = fs::read_dir(dir.unwrap().path()).into_iter().flatten();
-        found.extend(files.map(|file| file.unwrap().path()));
-    }
-    found
 }
 
 fn with_rows(store: &Path, change: impl FnOnce(&mut Kv)) {
@@ -67,7 +57,7 @@ fn damage_is_found_and_repaired_while_the_cluster_serves() {
     assert_eq!(classes(&cluster, &[]), [""; 0]);
     assert!(!ghost.exists());
 
-    let object = objects(&cluster, "io1").pop().unwrap();
+    let object = cluster.objects_of("io1").pop().unwrap();
     let bytes = fs::read(&object).unwrap();
     fs::write(&object, &bytes[..bytes.len() - 1]).unwrap();
     repairs(&cluster, &["short-object"]);

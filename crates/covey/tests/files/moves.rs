@@ -6,8 +6,10 @@ use crate::support::{Cluster, covey, run, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
-use std::path::Path;
+use std::os::unix::fs::FileExt;
 use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Of each file: some pieces of a copy.
 const BYTES: usize = 3 << 20;
@@ -74,17 +76,21 @@ fn end(child: Child) -> (Option<i32>, String) {
     (ended.status.code(), String::from_utf8_lossy(&ended.stderr).into_owned())
 }
 
-/// Copies that are under way lie in files of their own.
+/// Chains that are being received: directories that no identity names.
 fn staged(cluster: &Cluster) -> usize {
-    fn below(dir: &Path) -> usize {
-        let Ok(entries) = fs::read_dir(dir) else { return 0 };
-        let is_staged = |path: &Path| path.extension().is_some_and(|end| end == "part");
-        let count = |path: std::path::PathBuf| {
-            if path.is_dir() { below(&path) } else { usize::from(is_staged(&path)) }
+    let stores = fs::read_dir(cluster.dir.join("store")).into_iter().flatten().flatten();
+    let unnamed = |store: fs::DirEntry| {
+        let objects = store.path().join("objects");
+        let identity = fs::read_to_string(objects.join("identity")).unwrap_or_default();
+        let names = fs::read_dir(objects).into_iter().flatten().flatten();
+        let is_unnamed = |entry: &fs::DirEntry| {
+            let name = entry.file_name().into_string().unwrap_or_default();
+            let stay = name.strip_prefix('c').and_then(|name| name.split_once('.'));
+            stay.is_some_and(|(chain, stay)| !identity.contains(&format!("chain {chain} {stay} ")))
         };
-        entries.flatten().map(|entry| count(entry.path())).sum()
-    }
-    below(&cluster.dir.join("store"))
+        names.filter(is_unnamed).count()
+    };
+    stores.map(unnamed).sum()
 }
 
 #[test]
@@ -225,4 +231,65 @@ fn a_user_of_the_machine_neither_drains_nor_pauses() {
         (task(&cluster, "rebalance"), task(&cluster, "drain io2")),
         (Value::Null, Value::Null)
     );
+}
+
+/// A file that is open, and written all the time until it is told to stop: block by block, each with the number of its round.
+/// Answers what each block holds at the end.
+fn write_all_the_time(path: std::path::PathBuf, stop: Arc<AtomicBool>) -> Vec<u64> {
+    let file =
+        fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+    let file = file.unwrap();
+    let mut rounds = vec![0_u64; 96];
+    for round in 1.. {
+        for (at, held) in rounds.iter_mut().enumerate() {
+            let block = vec![(round as u8) ^ (at as u8); 64 << 10];
+            file.write_all_at(&block, (at as u64) * (64 << 10)).unwrap();
+            *held = round;
+            let mut back = vec![0; 64 << 10];
+            file.read_exact_at(&mut back, (at as u64) * (64 << 10)).unwrap();
+            assert_eq!(back, block, "block {at} in round {round}");
+            if at % 32 == 0 {
+                file.sync_all().unwrap();
+            }
+            if stop.load(Ordering::Relaxed) && round > 1 {
+                return rounds;
+            }
+        }
+    }
+    unreachable!("it goes on until it is told")
+}
+
+#[test]
+fn a_server_is_drained_while_its_files_are_open_and_written() {
+    let mut cluster = with_files(3, 6);
+    let Some(mount) = cluster.mount() else { return };
+    let stop = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = (0..3)
+        .map(|at| {
+            let (path, stop) = (mount.join(format!("dir/busy{at}")), stop.clone());
+            std::thread::spawn(move || write_all_the_time(path, stop))
+        })
+        .collect();
+    until("they have written", || {
+        fs::metadata(mount.join("dir/busy2")).is_ok_and(|f| f.len() > 1 << 20)
+    });
+    cluster.covey(&["server", "drain", "io2"]);
+    cluster.covey(&["server", "drain", "io1"]);
+    assert_eq!((files_on(&cluster, "io1"), files_on(&cluster, "io2")), (0, 0));
+    cluster.covey(&["server", "open", "io1"]);
+    cluster.covey(&["server", "rebalance"]);
+    stop.store(true, Ordering::Relaxed);
+    for (at, writer) in writers.into_iter().enumerate() {
+        let rounds = writer.join().expect("nothing has failed");
+        let found = fs::read(mount.join(format!("dir/busy{at}"))).unwrap();
+        for (block, round) in rounds.iter().enumerate() {
+            let wanted = (*round as u8) ^ (block as u8);
+            let found = &found[block * (64 << 10)..][..64 << 10];
+            assert!(found.iter().all(|&byte| byte == wanted), "block {block} of busy{at}");
+        }
+    }
+    cluster.covey(&["server", "remove", "io2"]);
+    cluster.kill("io2");
+    check_files(&cluster, 6, "out");
+    cluster.covey(&["fsck"]);
 }

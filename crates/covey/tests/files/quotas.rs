@@ -60,11 +60,8 @@ fn found(dir: &Path) -> (u64, u64) {
 
 /// What the I/O servers hold, in lengths of objects.
 fn bytes_of_objects(cluster: &Cluster) -> u64 {
-    let directories = ["io1", "io2"].map(|node| cluster.store(node).join("objects"));
-    let directories = directories.iter().flat_map(|objects| fs::read_dir(objects).unwrap());
-    let directories = directories.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
-    let objects = directories.flat_map(|directory| fs::read_dir(directory).unwrap());
-    objects.map(|object| object.unwrap().metadata().unwrap().len()).sum()
+    let objects = ["io1", "io2"].iter().flat_map(|node| cluster.objects_of(node));
+    objects.map(|object| object.metadata().unwrap().len()).sum()
 }
 
 #[test]

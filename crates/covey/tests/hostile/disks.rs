@@ -19,7 +19,10 @@ fn content(index: u64) -> Vec<u8> {
 
 /// A cluster with files on each of its servers, one with two names.
 fn filled() -> Cluster {
-    let cluster = Cluster::up(3);
+    with_content(Cluster::up(3))
+}
+
+fn with_content(cluster: Cluster) -> Cluster {
     let local = cluster.scratch("local");
     cluster.covey(&["mkdir", "/dir"]);
     for index in 0..FILES {
@@ -290,7 +293,7 @@ fn forget_identities(cluster: &Cluster) {
 
 #[test]
 fn a_cluster_of_an_older_version_goes_on_and_learns_its_stores() {
-    let mut cluster = filled();
+    let mut cluster = with_content(Cluster::up_older(3));
     cluster.down();
     for node in ["io1", "io2", "io3"] {
         let store = cluster.store(node);
@@ -310,7 +313,7 @@ fn a_cluster_of_an_older_version_goes_on_and_learns_its_stores() {
 
 #[test]
 fn a_disk_that_is_replaced_while_the_version_changes_is_missed() {
-    let mut cluster = filled();
+    let mut cluster = with_content(Cluster::up_older(3));
     cluster.down();
     forget_identities(&cluster);
     fs::remove_dir_all(cluster.store("io2")).unwrap();

@@ -25,6 +25,7 @@ pub use command::{Finished, covey, run, run_within};
 pub use covey_harness::skip;
 pub use packages::{has_file, has_program};
 
+use covey_io::os::kv::{Kv, NO_LIMIT};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -94,6 +95,28 @@ impl Cluster {
         let cluster = Cluster::planned();
         let up = cluster.start(options);
         assert!(up.ok, "covey up: {up}");
+        cluster
+    }
+
+    /// One as earlier versions made it, with one chain on each I/O server.
+    pub fn up_older(io_servers: usize) -> Cluster {
+        let mut cluster = Cluster::up(io_servers);
+        cluster.down();
+        let mut kv = Kv::open(&cluster.store("meta").join("meta"), NO_LIMIT).unwrap();
+        // Nobody has met the stores yet.
+        for word in ["sper-server", "sstores"] {
+            assert!(kv.delete(word.as_bytes()).unwrap(), "no {word}");
+        }
+        for chain in 0..16 * io_servers as u16 {
+            let key = [&b"schain"[..], &[(chain >> 8) as u8, chain as u8]].concat();
+            assert!(kv.delete(&key).unwrap(), "no chain {chain}");
+        }
+        kv.checkpoint().unwrap();
+        drop(kv);
+        for server in 1..=io_servers {
+            fs::remove_dir_all(cluster.store(&format!("io{server}")).join("objects")).unwrap();
+        }
+        cluster.restart();
         cluster
     }
 
@@ -237,6 +260,21 @@ impl Cluster {
         let file = files.iter().find(|file| serves(file)).expect("a mount has a pid file");
         let pid = read_pid(file).expect("it names a process");
         kill_process(pid, Signal::KILL).expect("the mount runs");
+    }
+
+    /// The files of the objects of an I/O server, on all its chains.
+    pub fn objects_of(&self, node: &str) -> Vec<PathBuf> {
+        fn below(dir: &Path, found: &mut Vec<PathBuf>) {
+            for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+                let path = entry.path();
+                if path.is_dir() { below(&path, found) } else { found.push(path) }
+            }
+        }
+        let (objects, mut found) = (self.store(node).join("objects"), Vec::new());
+        below(&objects, &mut found);
+        // The store's identity is a file there.
+        found.retain(|path| path.parent() != Some(&objects));
+        found
     }
 
     /// How many objects lie in the stores of all I/O servers.

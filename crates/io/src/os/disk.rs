@@ -38,6 +38,20 @@ impl Disk for OsDisk {
         fs::create_dir_all(dir)
     }
 
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        match fs::remove_dir(dir) {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty
+                ) =>
+            {
+                Ok(())
+            }
+            removed => removed,
+        }
+    }
+
     fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {
         fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name())).collect()
     }

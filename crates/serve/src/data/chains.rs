@@ -60,6 +60,11 @@ impl Chains {
         }
     }
 
+    /// Whether a chain is served, at whatever generation.
+    pub fn serves(&self, chain: u16) -> bool {
+        self.served.borrow().get(usize::from(chain)).is_some_and(|&generation| generation > 0)
+    }
+
     /// What is under way holds this until it is over.
     pub fn turn(&self) -> Rc<Turn> {
         self.turn.borrow().clone()
@@ -102,6 +107,50 @@ impl DataTree {
         Ok(DataReply::Done {})
     }
 
+    pub(super) async fn serve_these(&self, chains: &[Served]) {
+        self.chains.serve(chains).await;
+    }
+
+    /// EREMCHG for what the metadata server asks of a chain that is not served: it is being moved, or was.
+    pub(super) fn must_serve(&self, chain: u16) -> Result<()> {
+        if self.own_chain().is_none() || self.chains.serves(chain) {
+            return Ok(());
+        }
+        Err(Errno::because(Errno::EREMCHG, format!("chain {chain} is not served here")))
+    }
+
+    /// What the metadata server asks of the objects of a chain; under way until it is over.
+    pub(super) fn ask_in(
+        self: &Rc<Self>,
+        line: &Rc<Line>,
+        chain: u16,
+        op: DataOp,
+    ) -> Outcome<DataReply> {
+        // What is copied is at rest then: the last of it is copied when nobody is served any more.
+        let is_copied = matches!(
+            op,
+            DataOp::Watch { .. }
+                | DataOp::Changes {}
+                | DataOp::Files { .. }
+                | DataOp::FilesOf { .. }
+                | DataOp::Fetch { .. }
+        );
+        let may = if is_copied { Ok(()) } else { self.must_serve(chain) };
+        let tree = match may.and_then(|()| self.must_have(chain)) {
+            Ok(tree) => tree,
+            Err(error) => return Outcome::Now(Err(error)),
+        };
+        let turn = self.chains.turn();
+        match tree.command(line, op, None) {
+            Outcome::Later(later) => Outcome::later(async move {
+                let answer = later.await;
+                drop(turn);
+                answer
+            }),
+            now => now,
+        }
+    }
+
     /// An operation that comes by a chain.
     pub(super) fn ask_by(
         self: &Rc<Self>,
@@ -116,9 +165,12 @@ impl DataTree {
             }
         };
         let line = line.clone();
-        self.when_admitted(move |tree| match tree.chains.admit(Some(served)) {
-            Ok(()) => tree.command(&line, op, Some(served)),
-            Err(error) => Outcome::Now(Err(error)),
+        self.when_admitted(move |tree| {
+            let admitted = tree.chains.admit(Some(served));
+            match admitted.and_then(|()| tree.must_have(served.chain)) {
+                Ok(tree) => tree.command(&line, op, Some(served)),
+                Err(error) => Outcome::Now(Err(error)),
+            }
         })
     }
 }

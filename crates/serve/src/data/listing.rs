@@ -1,6 +1,6 @@
 //! Which objects there are, and how large they are.
 
-use super::{DataTree, FANOUT, Found};
+use super::{DataTree, Found};
 use covey_ninep::tree::Result;
 use covey_stripe::objects::{DataReply, Kept, LOST, Object};
 use covey_stripe::ops::Id;
@@ -10,9 +10,10 @@ impl DataTree {
     /// Objects in the order of (low byte, id), so that a page costs one or a few directories.
     pub(super) fn list(&self, after: Id, count: u32) -> Result<DataReply> {
         let mut found = Vec::new();
-        for low in after % FANOUT..FANOUT {
+        let fanout = self.fanout;
+        for low in after % fanout..fanout {
             for Found { id, epoch, kept, path } in self.scan(low)? {
-                if (low == after % FANOUT && id <= after) || kept == Kept::Staged {
+                if (low == after % fanout && id <= after) || kept == Kept::Staged {
                     continue;
                 }
                 // A mark that has no meaning any more is none.

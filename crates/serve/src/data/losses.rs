@@ -21,7 +21,7 @@ const FILE: &str = "objects.losses";
 /// The losses since the server has started.
 #[derive(Default)]
 pub(super) struct Losses {
-    by_object: HashMap<Id, Loss>,
+    by_object: HashMap<Key, Loss>,
     /// Those of earlier starts.
     pub before: u64,
     count: u64,
@@ -31,6 +31,9 @@ pub(super) struct Losses {
     /// Connections that have heard.
     lines: u64,
 }
+
+/// An object: its chain, where that has a directory of its own, and its file.
+type Key = (Option<u16>, Id);
 
 struct Loss {
     code: u32,
@@ -51,12 +54,17 @@ impl Losses {
         Ok(Losses { before, ..Losses::default() })
     }
 
-    fn add(&mut self, id: Id, error: &io::Error) {
+    fn add(&mut self, id: Key, error: &io::Error) {
         let reason = format!("what was written and not synced may be lost: {error}");
         let code = Errno::EIO;
         let (newest, told) = (self.newest, HashSet::new());
         self.by_object.insert(id, Loss { code, reason, newest, told });
         self.count += 1;
+    }
+
+    /// Whether anything of a chain was lost.
+    pub(super) fn concern(&self, chain: Option<u16>) -> bool {
+        self.by_object.keys().any(|(at, _)| *at == chain)
     }
 
     pub(super) fn has_come(&mut self, client: u64) {
@@ -65,7 +73,7 @@ impl Losses {
 
     /// The loss of an object that a client has not heard of on this connection; from now on it has. One that has come
     /// since is told only what nobody else has heard, as on Linux who opens a file later.
-    fn tell(&mut self, id: Id, line: &Line) -> Option<Errno> {
+    fn tell(&mut self, id: Key, line: &Line) -> Option<Errno> {
         let loss = self.by_object.get_mut(&id)?;
         // When one without a number has come is not known.
         if line.client.get() > loss.newest && !loss.told.is_empty() {
@@ -80,7 +88,7 @@ impl Losses {
     }
 
     /// The object is gone, and what was lost with it.
-    pub(super) fn forget(&mut self, id: Id) {
+    pub(super) fn forget(&mut self, id: Key) {
         self.by_object.remove(&id);
     }
 }
@@ -91,7 +99,7 @@ impl DataTree {
         tracing::error!("object {id:016x} cannot be synced: {error}");
         let count = {
             let mut losses = self.losses.borrow_mut();
-            losses.add(id, error);
+            losses.add((self.chain, id), error);
             losses.before + losses.count
         };
         let (disk, store) = (self.disk.clone(), self.store.clone());
@@ -103,7 +111,7 @@ impl DataTree {
 
     /// What a sync is answered with, when it is over.
     pub(super) fn tell_loss(&self, id: Id, line: &Line) -> Result<(), Errno> {
-        match self.losses.borrow_mut().tell(id, line) {
+        match self.losses.borrow_mut().tell((self.chain, id), line) {
             Some(error) => Err(error),
             None => Ok(()),
         }

@@ -6,7 +6,7 @@
 //! If a mark and an object of one file both exist, the object wins: marks are made only where there is no object, and
 //! are removed after the object that replaces them was made.
 
-use super::{Cutting, DataTree, FANOUT, Object};
+use super::{Cutting, DataTree, Object};
 use covey_io::disk::Open;
 use covey_io::task;
 use covey_ninep::tree::{Errno, Result};
@@ -24,9 +24,10 @@ impl DataTree {
         !lost.is_empty() && lost.contains(&id)
     }
 
-    /// Objects that are marked as lost.
+    /// Objects that are marked as lost, on all chains.
     pub fn objects_lost(&self) -> usize {
-        self.lost.borrow().len()
+        let others = self.others();
+        self.lost.borrow().len() + others.iter().map(|tree| tree.lost.borrow().len()).sum::<usize>()
     }
 
     fn lost_path(&self, id: Id, epoch: u32) -> PathBuf {
@@ -54,7 +55,7 @@ impl DataTree {
             self.lose_one(id, epoch)?;
         }
         if end {
-            self.sync_dirs(0..FANOUT).await?;
+            self.sync_dirs(0..self.fanout).await?;
         }
         Ok(DataReply::Done {})
     }
@@ -79,6 +80,7 @@ impl DataTree {
                 Err(error) => return Err(error.into()),
             }
         }
+        self.touch(id);
         self.disk.open(&self.lost_path(id, epoch), Open::Create)?;
         if was_lost {
             self.disk.remove(&self.lost_path(id, before))?;
@@ -105,8 +107,9 @@ impl DataTree {
             if !self.is_lost(id) {
                 continue;
             }
+            self.touch(id);
             self.disk.open(&self.path(id, self.epoch_of(id)), Open::Create)?;
-            changed.insert(id % FANOUT);
+            changed.insert(id % self.fanout);
             object.version.set(object.version.get().wrapping_add(1));
             self.remove_mark(id, self.epoch_of(id));
         }
@@ -116,6 +119,7 @@ impl DataTree {
 
     /// An object has taken the place of the one lost at this epoch, or its file is gone.
     pub(super) fn remove_mark(&self, id: Id, epoch: u32) {
+        self.touch(id);
         if self.lost.borrow_mut().remove(&id)
             && let Err(error) = self.disk.remove(&self.lost_path(id, epoch))
         {
@@ -128,6 +132,7 @@ impl DataTree {
     pub(super) fn raise_lost(&self, object: &Rc<Object>, epoch: u32) -> Result<()> {
         let id = object.id;
         let cutting = Cutting::begin(object);
+        self.touch(id);
         let before = self.lost_path(id, self.epoch_of(id));
         self.disk.rename(&before, &self.lost_path(id, epoch))?;
         object.epoch.set(epoch);

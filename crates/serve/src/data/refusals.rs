@@ -4,7 +4,7 @@ use super::*;
 use covey_io::sim::{DiskProfile, Rng, SimDisk};
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{Read, Removal, SetAttr, Tree, User, View, Write};
-use covey_stripe::objects::Reshape;
+use covey_stripe::objects::{Doomed, Reshape};
 use covey_wire::{List, Name};
 use std::pin::Pin;
 

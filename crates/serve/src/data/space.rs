@@ -64,6 +64,7 @@ impl DataTree {
             self.file_there(object)?
         };
         let Some(file) = file else { return Ok(None) };
+        self.noted.touch_range(object.id, offset..end);
         object.version.set(object.version.get().wrapping_add(1));
         Ok(Some((file, self.begin_writing(object, offset, end))))
     }

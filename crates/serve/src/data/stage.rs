@@ -60,6 +60,7 @@ impl DataTree {
             }
             part.busy.set(part.busy.get() + 1);
             // In a task of its own: whoever asked may be gone, and what it has begun still counts.
+            let turn = tree.chains.turn();
             let writing = task::spawn(async move {
                 let disk = tree.disk.clone();
                 let written = task::blocking(move || {
@@ -74,8 +75,10 @@ impl DataTree {
                 if written.is_err() {
                     tree.staging.borrow_mut().remove(&(id, epoch));
                 }
+                tree.touch(id);
                 part.busy.set(part.busy.get() - 1);
                 part.ended.notify_waiters();
+                drop(turn);
                 written
             });
             writing.await??;
@@ -112,6 +115,7 @@ impl DataTree {
                 return Err(Errno::because(Errno::ESTALE, what));
             }
         };
+        self.touch(id);
         self.staged.borrow_mut().entry(id).or_default().insert(epoch);
         let open = if how == Staging::Begin { Open::Truncate } else { Open::Existing };
         Ok((self.disk.open(&self.part(id, epoch), open)?, part))
@@ -144,6 +148,7 @@ impl DataTree {
         if self.gone.borrow().has_at(id, epoch) {
             return Ok(DataReply::Done {});
         }
+        self.touch(id);
         self.check_part(id, epoch, bytes)?;
         self.take_part(id, epoch, bytes)?;
         self.standing.has_object();
@@ -240,6 +245,7 @@ impl DataTree {
     }
 
     fn remove_part(&self, id: Id, epoch: u32) -> Result<()> {
+        self.touch(id);
         self.staging.borrow_mut().remove(&(id, epoch));
         remove_if_there(self, &self.part(id, epoch))?;
         let mut staged = self.staged.borrow_mut();

@@ -3,6 +3,8 @@
 //! ```text
 //!   DIR/objects/identity    store HEX          made with the store, never changed
 //!                           metadata HEX       the metadata server that has files in it
+//!                           chain CHAIN STAY GENERATION   a chain whose objects have a directory of their own
+//!                           left CHAIN GENERATION   a chain that was moved away, at which generation
 //! ```
 //!
 //! It lies among the objects, so that it goes and comes back with them. Older versions kept it beside them.
@@ -13,25 +15,26 @@
 //! moment. A store that it does not know answers EIO until the loss is accepted. And a store that
 //! belongs to another metadata server is not given to one that would take all its objects for orphans.
 
-use super::{DataTree, FANOUT, Line};
+use super::{DataTree, FANOUT, Line, dirs};
 use covey_io::disk::{Disk, Flush, Open};
 use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
 use covey_stripe::objects::DataReply;
 use covey_wire::Name;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 
 /// The identity's file, in the objects' directory.
 const FILE: &str = "identity";
 const FILE_NEW: &str = "identity.new";
 /// The file of older versions, in the storage directory.
 const FILE_BESIDE: &str = "objects.identity";
-const FILE_BYTES_MAX: usize = 4096;
+const FILE_BYTES_MAX: usize = 4 << 20;
 /// How long a request waits for the metadata server's word.
 const WORD_WAIT: Duration = Duration::from_secs(2);
 
@@ -43,11 +46,42 @@ enum Word {
     Refused(String),
 }
 
+/// What a store says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Identity {
+    /// Which one it is.
+    pub store: Name,
+    /// The metadata server whose files lie here; empty before it has come.
+    pub meta: Name,
+    /// The chains in it.
+    pub held: Held,
+}
+
+/// The chains in a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Held {
+    /// Those that have directories of their own.
+    pub chains: BTreeMap<u16, Stay>,
+    /// Those that were moved away, and the generations at which they have left.
+    pub left: BTreeMap<u16, u32>,
+}
+
+/// A stay of a chain in this store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Stay {
+    /// Names its directory.
+    pub number: u32,
+    /// The generation at which the chain was moved here; 0 for one that was made here.
+    pub generation: u32,
+}
+
 /// The store's identity, and the metadata server's word on it.
 pub struct Standing {
     store: Name,
-    /// The metadata server whose files lie here; empty before it has come.
     meta: RefCell<Name>,
+    held: RefCell<Held>,
+    /// The identity is written by one at a time.
+    writing: Mutex<()>,
     /// It held no object when it was opened, and none was made since.
     is_empty: Cell<bool>,
     /// When it was formatted, in nanoseconds since 1970.
@@ -61,27 +95,32 @@ pub struct Standing {
 /// The identity of the objects in `objects`, below `store`; a new one when they have none. Asked before
 /// the directories there are made. Only what is missing is new: a disk that cannot say ends the start.
 /// An identity from which the objects' directories were taken away is not theirs any more.
-pub(super) fn identity(disk: &dyn Disk, store: &Path, objects: &Path) -> io::Result<(Name, Name)> {
+pub(super) fn identity(disk: &dyn Disk, store: &Path, objects: &Path) -> io::Result<Identity> {
     let beside = store.join(FILE_BESIDE);
     let older = read(disk, &beside)?;
     let inside = read(disk, &objects.join(FILE))?;
     // The directories were there before a metadata server had files in them: one that is missing was removed, with
     // all that it held, and the identity has only been left behind.
-    let is_served = |(_, meta): &(Name, Name)| !meta.is_empty();
+    let is_whole = |found: &Identity| -> io::Result<bool> {
+        Ok(found.meta.is_empty() || has_directories(disk, objects, &found.held)?)
+    };
     let found = match inside {
-        Some(found) if !is_served(&found) || has_directories(disk, objects)? => found,
+        Some(found) if is_whole(&found)? => found,
         inside => {
+            let none = Held::default();
             let identity = match &older {
-                Some(older) if inside.is_none() && has_directories(disk, objects)? => older.clone(),
-                _ => (new_mark(disk)?, Name::EMPTY),
+                Some(older) if inside.is_none() && has_directories(disk, objects, &none)? => {
+                    older.clone()
+                }
+                _ => Identity { store: new_mark(disk)?, ..Identity::default() },
             };
             disk.make_dir(objects)?;
-            write(disk, objects, &identity.0, &identity.1)?;
+            write(disk, objects, &identity)?;
             identity
         }
     };
     // One that is another's stays: its objects may come back.
-    if older.is_some_and(|(mark, _)| mark == found.0) {
+    if older.is_some_and(|older| older.store == found.store) {
         disk.remove(&beside)?;
     }
     Ok(found)
@@ -94,9 +133,12 @@ fn new_mark(disk: &dyn Disk) -> io::Result<Name> {
 
 /// Whether the objects' directories are all there: they were made before the identity beside them, and
 /// are missing where the objects were wiped, or their disk is not mounted.
-fn has_directories(disk: &dyn Disk, objects: &Path) -> io::Result<bool> {
-    for low in 0..FANOUT {
-        match disk.list(&objects.join(format!("{low:02x}"))) {
+fn has_directories(disk: &dyn Disk, objects: &Path, held: &Held) -> io::Result<bool> {
+    let own = (0..FANOUT).map(|low| objects.join(format!("{low:02x}")));
+    let others =
+        held.chains.iter().flat_map(|(&chain, &stay)| dirs::of_chain(objects, chain, stay.number));
+    for dir in own.chain(others) {
+        match disk.list(&dir) {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(error),
@@ -105,7 +147,7 @@ fn has_directories(disk: &dyn Disk, objects: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-fn read(disk: &dyn Disk, path: &Path) -> io::Result<Option<(Name, Name)>> {
+fn read(disk: &dyn Disk, path: &Path) -> io::Result<Option<Identity>> {
     let file = match disk.open(path, Open::Existing) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -114,21 +156,43 @@ fn read(disk: &dyn Disk, path: &Path) -> io::Result<Option<(Name, Name)>> {
     let bytes = file.read_blocking(0, FILE_BYTES_MAX)?;
     let text = String::from_utf8_lossy(&bytes);
     let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(Name::from);
-    match value("store ") {
-        Some(mark) => Ok(Some((mark, value("metadata ").unwrap_or_default()))),
-        None => {
+    let lines = |key: &str| -> Option<Vec<Vec<u32>>> {
+        let numbers = |line: &str| line.split(' ').map(|number| number.parse().ok()).collect();
+        text.lines().filter_map(|line| line.strip_prefix(key)).map(numbers).collect()
+    };
+    let chain = |line: &Vec<u32>| match line[..] {
+        [chain, number, generation] => Some((chain.try_into().ok()?, Stay { number, generation })),
+        _ => None,
+    };
+    let has_left = |line: &Vec<u32>| match line[..] {
+        [chain, generation] => Some((chain.try_into().ok()?, generation)),
+        _ => None,
+    };
+    let chains = lines("chain ").and_then(|lines| lines.iter().map(chain).collect());
+    let left = lines("left ").and_then(|lines| lines.iter().map(has_left).collect());
+    match (value("store "), chains, left) {
+        (Some(store), Some(chains), Some(left)) => {
+            let (meta, held) = (value("metadata ").unwrap_or_default(), Held { chains, left });
+            Ok(Some(Identity { store, meta, held }))
+        }
+        _ => {
             let what = format!("{} does not say which store this is", path.display());
             Err(io::Error::new(io::ErrorKind::InvalidData, what))
         }
     }
 }
 
-fn write(disk: &dyn Disk, objects: &Path, mark: &Name, meta: &Name) -> io::Result<()> {
+fn write(disk: &dyn Disk, objects: &Path, identity: &Identity) -> io::Result<()> {
+    let Identity { store, meta, held } = identity;
     let mut text =
-        format!("# Which store of Covey this is. Do not change it by hand.\nstore {mark}\n");
+        format!("# Which store of Covey this is. Do not change it by hand.\nstore {store}\n");
     if !meta.is_empty() {
         text += &format!("metadata {meta}\n");
     }
+    for (chain, Stay { number, generation }) in &held.chains {
+        text += &format!("chain {chain} {number} {generation}\n");
+    }
+    held.left.iter().for_each(|(chain, at)| text += &format!("left {chain} {at}\n"));
     let file = disk.open(&objects.join(FILE_NEW), Open::Truncate)?;
     if file.write_all_blocking(0, &[IoSlice::new(text.as_bytes())])? != text.len() {
         return Err(io::ErrorKind::StorageFull.into());
@@ -139,16 +203,39 @@ fn write(disk: &dyn Disk, objects: &Path, mark: &Name, meta: &Name) -> io::Resul
 }
 
 impl Standing {
-    pub(super) fn new((store, meta): (Name, Name), is_empty: bool, formatted: u64) -> Standing {
+    pub(super) fn new(identity: Identity, formatted: u64) -> Standing {
         Standing {
-            store,
-            meta: RefCell::new(meta),
-            is_empty: Cell::new(is_empty),
+            store: identity.store,
+            meta: RefCell::new(identity.meta),
+            held: RefCell::new(identity.held),
+            writing: Mutex::new(()),
+            is_empty: Cell::new(true),
             formatted,
             is_admitted: Cell::new(false),
             word: RefCell::new(Word::None),
             has_come: Notify::new(),
         }
+    }
+
+    /// What the store says of itself.
+    fn identity(&self) -> Identity {
+        let (meta, held) = (self.meta.borrow().clone(), self.held.borrow().clone());
+        Identity { store: self.store.clone(), meta, held }
+    }
+
+    /// Whether a chain was moved away, and is not back.
+    pub(super) fn has_left(&self, chain: u16) -> bool {
+        self.held.borrow().left.contains_key(&chain)
+    }
+
+    /// The generation at which a chain was moved away.
+    pub(super) fn left_at(&self, chain: u16) -> Option<u32> {
+        self.held.borrow().left.get(&chain).copied()
+    }
+
+    /// Which stay of a chain is in a directory of its own.
+    pub(super) fn stay_of(&self, chain: u16) -> Option<Stay> {
+        self.held.borrow().chains.get(&chain).copied()
     }
 
     /// An object is made.
@@ -262,9 +349,7 @@ impl DataTree {
             return Err(Errno::because(Errno::EINVAL, what));
         }
         if before.is_empty() {
-            let (disk, dir, owner) = (self.disk.clone(), self.objects_dir.clone(), meta.clone());
-            task::blocking(move || write(&*disk, &dir, &store, &owner)).await?;
-            *standing.meta.borrow_mut() = meta;
+            self.change_identity(|identity| identity.meta = meta).await?;
         }
         standing.say(Word::Admitted);
         Ok(DataReply::Done {})
@@ -281,15 +366,38 @@ impl DataTree {
         if (&store, &before) != (&standing.store, &*standing.meta.borrow()) {
             return Err(Errno::because(Errno::EINVAL, "another store is meant"));
         }
-        let (disk, dir, owner) = (self.disk.clone(), self.objects_dir.clone(), meta.clone());
-        task::blocking(move || write(&*disk, &dir, &store, &owner)).await?;
-        *standing.meta.borrow_mut() = meta;
+        self.change_identity(|identity| identity.meta = meta).await?;
         Ok(DataReply::Done {})
+    }
+
+    /// Changes what the store says of itself, on stable storage when this is over. It goes on when nobody waits for it any
+    /// more: one half of it known is none.
+    pub(super) async fn change_identity(
+        &self,
+        change: impl FnOnce(&mut Identity) + 'static,
+    ) -> Result<()> {
+        let (standing, disk, dir) = (self.standing.clone(), self.disk.clone(), self.identity_dir());
+        let changing = task::spawn(async move {
+            let _turn = standing.writing.lock().await;
+            let mut identity = standing.identity();
+            change(&mut identity);
+            let new = identity.clone();
+            task::blocking(move || write(&*disk, &dir, &new)).await?;
+            *standing.meta.borrow_mut() = identity.meta;
+            *standing.held.borrow_mut() = identity.held;
+            Ok::<(), io::Error>(())
+        });
+        Ok(changing.await??)
+    }
+
+    /// The directory that says which store this is.
+    pub(super) fn identity_dir(&self) -> PathBuf {
+        self.store.join("objects")
     }
 
     /// EIO, from now on, when the objects were taken away while the server runs, or something else was mounted over them.
     pub(super) fn must_be_here(&self) -> Result<()> {
-        let identity = self.objects_dir.join(FILE);
+        let identity = self.identity_dir().join(FILE);
         match self.disk.stat(&identity) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let why = format!(

@@ -1,7 +1,8 @@
 //! A data server as a 9P tree: what is asked of objects by their names.
 
-use super::DataTree;
 use super::line::{Line, Node, id_of, qid, root_qid};
+use super::receive::Piece;
+use super::{DataTree, Object};
 use crate::watch::{Carries, Request};
 use covey_io::disk::{self, FileStat};
 use covey_ninep::message::Qid;
@@ -9,7 +10,7 @@ use covey_ninep::tree::{
     self, Attach, Attr, Data, Entry, Errno, Opened, Outcome, Read, Removal, SetAttr, Statfs, Time,
     Tree, User, View, Write, Written,
 };
-use covey_stripe::objects::{self, DataOp, DataReply, Doomed, Object as Listed};
+use covey_stripe::objects::{self, DataOp, DataReply, Doomed, EVERY, Object as Listed};
 use covey_wire::{Bytes, Name};
 use std::rc::Rc;
 
@@ -40,12 +41,74 @@ impl DataServer {
                 let tree = tree.clone();
                 Outcome::later(async move { tree.serve_chains(store, chains.0).await })
             }
-            DataOp::By { served, op } => tree.ask_by(line, served, op),
-            op => {
-                let line = line.clone();
-                tree.when_admitted(move |tree| tree.command(&line, op, None))
+            DataOp::ServeAs { store, own, chains } => {
+                let tree = tree.clone();
+                Outcome::later(async move { tree.serve_as(store, own, chains.0).await })
             }
+            DataOp::Receive { store, chain } => {
+                let line = line.clone();
+                tree.when_admitted(move |tree| {
+                    Outcome::later(tree.clone().receive(line, store, chain))
+                })
+            }
+            DataOp::Put { chain, stay, id, epoch, kept, how, offset, data } => {
+                let (line, data) = (line.clone(), data.into_bytes());
+                let piece = Piece { chain, stay, id, epoch, kept, how, offset, data };
+                tree.when_admitted(move |tree| tree.put(&line, piece))
+            }
+            DataOp::Clear { chain, stay, id } => {
+                let line = line.clone();
+                tree.when_admitted(move |tree| tree.clear(&line, (chain, stay), id))
+            }
+            DataOp::Settle { store, chain, stay, generation } => {
+                let line = line.clone();
+                tree.when_admitted(move |tree| {
+                    Outcome::later(tree.clone().settle(line, store, chain, (stay, generation)))
+                })
+            }
+            DataOp::Spare { chain, stay } => {
+                let line = line.clone();
+                tree.when_admitted(move |tree| tree.spare(&line, chain, stay).into())
+            }
+            DataOp::Drop { store, chain, generation } => tree.when_admitted(move |tree| {
+                Outcome::later(tree.clone().drop_chain(store, chain, generation))
+            }),
+            DataOp::By { served, op } => tree.ask_by(line, served, op),
+            DataOp::In { chain, op } => match DataOp::decode(op.into_bytes()) {
+                Ok(op) => self.ask_of(line, Some(chain), op),
+                Err(blame) => Outcome::Now(Err(Errno::because(Errno::EINVAL, blame.to_string()))),
+            },
+            op => self.ask_of(line, None, op),
         }
+    }
+
+    /// An operation of the metadata server on the objects of a chain, the own one where none is said.
+    fn ask_of(&self, line: &Rc<Line>, chain: Option<u16>, op: DataOp) -> Outcome<DataReply> {
+        let (tree, line) = (&self.0, line.clone());
+        match (chain, op) {
+            (Some(chain), DataOp::Lose { store, objects, end }) => {
+                let tree = tree.clone();
+                Outcome::later(async move {
+                    tree.standing().must_be_new(&store)?;
+                    tree.made(chain).await?.lose(store, objects.0, end).await
+                })
+            }
+            (Some(EVERY), DataOp::Remove { objects }) => {
+                tree.when_admitted(move |tree| tree.remove_everywhere(&objects.0).into())
+            }
+            (chain, op) => tree.when_admitted(move |tree| {
+                match chain.or(tree.own_chain()) {
+                    Some(chain) => tree.ask_in(&line, chain, op),
+                    // A metadata server of a version that knows no chains.
+                    None => tree.command(&line, op, None),
+                }
+            }),
+        }
+    }
+
+    /// The tree that an object belongs to; EREMCHG where its chain was moved away.
+    fn tree_of(&self, object: &Object) -> tree::Result<Rc<DataTree>> {
+        object.chain.map_or_else(|| Ok(self.0.clone()), |chain| self.0.must_have(chain))
     }
 }
 
@@ -76,7 +139,11 @@ impl DataServer {
 
     fn read_object(&self, node: &Node, mut read: Read<'_>) -> Data {
         let Node::Object(object, at, _) = node else { return Errno::EISDIR.into() };
-        let (tree, offset, count) = (&self.0, read.offset, read.count as usize);
+        let (offset, count) = (read.offset, read.count as usize);
+        let tree = match self.tree_of(object) {
+            Ok(tree) => tree,
+            Err(error) => return Data::Failed(error),
+        };
         let file = match tree.to_read(object, *at) {
             Ok(Some(file)) => file,
             Ok(None) => return Data::Bytes(Bytes::new()),
@@ -97,13 +164,14 @@ impl DataServer {
 
     fn sync_object(&self, node: &Node) -> Outcome<()> {
         let Node::Object(object, at, line) = node else { return Outcome::Now(Ok(())) };
-        let file = match self.0.to_read(object, *at) {
-            Ok(Some(file)) => file,
-            Ok(None) => return Outcome::Now(Ok(())),
+        let found = self.tree_of(object).and_then(|tree| Ok((tree.to_read(object, *at)?, tree)));
+        let (file, tree) = match found {
+            Ok((Some(file), tree)) => (file, tree),
+            Ok((None, _)) => return Outcome::Now(Ok(())),
             Err(error) => return Outcome::Now(Err(error)),
         };
-        self.0.counters.fsyncs.add(1);
-        let (tree, object, line) = (self.0.clone(), object.clone(), line.clone());
+        tree.counters.fsyncs.add(1);
+        let (object, line) = (object.clone(), line.clone());
         Outcome::later(async move { tree.sync(&object, file, &line).await })
     }
 
@@ -140,6 +208,10 @@ impl Tree for DataServer {
         };
         let line = line.clone();
         self.0.when_admitted(move |tree| {
+            let tree = match tree.reached_by(at) {
+                Ok(tree) => tree,
+                Err(error) => return Outcome::Now(Err(error)),
+            };
             let object = tree.object(id);
             let found = match at.epoch {
                 Some(_) => tree.admit(&object, at),
@@ -168,9 +240,10 @@ impl Tree for DataServer {
     fn write(&self, _: &Rc<User>, node: &Node, write: Write) -> Written {
         write.received(|offset, data| {
             self.watched(node, (1, "write", Carries::Written(data.len() as u64)), || match node {
-                Node::Object(object, at, line) => {
-                    self.0.write_object(object, *at, line, offset, data)
-                }
+                Node::Object(object, at, line) => match self.tree_of(object) {
+                    Ok(tree) => tree.write_object(object, *at, line, offset, data),
+                    Err(error) => Outcome::Now(Err(error)),
+                },
                 Node::Root(_) => Errno::EISDIR.into(),
             })
         })
@@ -179,7 +252,10 @@ impl Tree for DataServer {
     fn read_view(&self, _: &Rc<User>, node: &Node, view: View) -> Outcome<Bytes> {
         let what = (4, "read_view", Carries::Read(view.bytes.into()));
         self.watched(node, what, || match node {
-            Node::Object(object, at, _) => self.0.read_view(object, *at, &view),
+            Node::Object(object, at, _) => match self.tree_of(object) {
+                Ok(tree) => tree.read_view(object, *at, &view),
+                Err(error) => Outcome::Now(Err(error)),
+            },
             Node::Root(_) => Errno::EISDIR.into(),
         })
     }
@@ -187,7 +263,10 @@ impl Tree for DataServer {
     fn write_view(&self, _: &Rc<User>, node: &Node, view: View, data: Bytes) -> Outcome<u32> {
         let what = (5, "write_view", Carries::Written(data.len() as u64));
         self.watched(node, what, || match node {
-            Node::Object(object, at, line) => self.0.write_view(object, *at, line, &view, data),
+            Node::Object(object, at, line) => match self.tree_of(object) {
+                Ok(tree) => tree.write_view(object, *at, line, &view, data),
+                Err(error) => Outcome::Now(Err(error)),
+            },
             Node::Root(_) => Errno::EISDIR.into(),
         })
     }
@@ -216,7 +295,7 @@ impl Tree for DataServer {
             },
             ..Attr::default()
         };
-        match self.0.file_there(object) {
+        match self.tree_of(object).and_then(|tree| tree.file_there(object)) {
             Ok(Some(file)) => file.stat().map(attr).map_err(Errno::from).into(),
             Ok(None) => Outcome::Now(Ok(Attr {
                 qid: qid(object),

@@ -9,7 +9,7 @@ use covey_ninep::tree::{Errno, Outcome, Result};
 use covey_stripe::chain::Served;
 use covey_stripe::client::data_call;
 use covey_stripe::meta::Applied;
-use covey_stripe::objects::DataOp;
+use covey_stripe::objects::{DataOp, DataReply, of_chain};
 use covey_stripe::ops::{Op, Reply, Striping};
 use covey_wire::{List, Name};
 use std::cell::RefCell;
@@ -25,6 +25,14 @@ pub(super) struct Told {
     chains: RefCell<Option<Vec<Served>>>,
 }
 
+/// A part of a file on a server.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub slot: usize,
+    pub chain: u16,
+    pub server: u16,
+}
+
 impl Meta {
     /// The servers of a chain that take part in changes of its objects; none where it was removed. EIO for a chain that there is not, EAGAIN while a
     /// checkpoint has the store: nothing is done on no server.
@@ -37,13 +45,19 @@ impl Meta {
         }
     }
 
-    /// Those of all chains of a striping, with the slot of each.
-    pub(super) fn members_of(&self, striping: &Striping) -> Result<Vec<(usize, u16)>> {
+    /// Those of all chains of a striping.
+    pub(super) fn members_of(&self, striping: &Striping) -> Result<Vec<Part>> {
         let mut members = Vec::new();
         for (slot, &chain) in striping.servers.0.iter().enumerate() {
-            members.extend(self.members(chain)?.into_iter().map(|server| (slot, server)));
+            let part = |server| Part { slot, chain, server };
+            members.extend(self.members(chain)?.into_iter().map(part));
         }
         Ok(members)
+    }
+
+    /// An operation on the objects of a chain on a server.
+    pub(super) async fn ask_chain(&self, server: u16, chain: u16, op: DataOp) -> Result<DataReply> {
+        Ok(data_call(&self.link(server)?, of_chain(server, chain, op)).await?)
     }
 
     /// The chains that a server is a member of.
@@ -73,19 +87,33 @@ impl Meta {
         let _turn = told.turn.lock().await;
         told.chains.take();
         self.store_is_here().await;
-        let chains = self.store_mut().served_by(server);
+        let mut chains = self.store_mut().served_by(server);
+        chains.retain(|one| !self.is_held_back(one.chain));
+        let is_plain = self.is_plain(server, &chains);
         // A generation that a loss of power takes back must not be known elsewhere.
         self.journal.sync().await?;
         let link = self.link(server)?;
-        let serve = DataOp::Serve { store: store.clone(), chains: List(chains.clone()) };
-        match data_call(&link, serve).await {
-            Err(error) if error.code() == Errno::EINVAL => {
-                tracing::debug!("{} is not told of chains: {error}", link.server());
+        let (store, own, list) = (store.clone(), server, List(chains.clone()));
+        let serve_as = DataOp::ServeAs { store: store.clone(), own, chains: list.clone() };
+        match data_call(&link, serve_as).await {
+            // One of an older version, which serves one chain, or none that it knows of.
+            Err(error) if error.code() == Errno::EINVAL && is_plain => {
+                match data_call(&link, DataOp::Serve { store, chains: list }).await {
+                    Err(error) if error.code() == Errno::EINVAL => {
+                        tracing::debug!("{} is not told of chains: {error}", link.server());
+                    }
+                    answer => drop(answer?),
+                }
             }
             answer => drop(answer?),
         }
         told.chains.replace(Some(chains));
         Ok(())
+    }
+
+    /// Whether a server that knows of no other chain than its own serves all that it is to serve.
+    fn is_plain(&self, server: u16, chains: &[Served]) -> bool {
+        chains.iter().all(|one| one.chain == server)
     }
 
     fn told(&self, server: usize) -> Rc<Told> {
@@ -96,7 +124,8 @@ impl Meta {
     pub(super) fn tell_of_changes(self: &Rc<Self>) {
         for server in 0..self.servers_known() {
             let told = self.told(server);
-            let chains = self.store_mut().served_by(server as u16);
+            let mut chains = self.store_mut().served_by(server as u16);
+            chains.retain(|one| !self.is_held_back(one.chain));
             let is_told = told.chains.borrow().as_ref() == Some(&chains);
             if is_told || !self.is_serving(server) || told.turn.try_lock().is_err() {
                 continue;

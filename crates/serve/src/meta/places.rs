@@ -42,6 +42,7 @@ impl Meta {
                 for server in 0..self.servers_known() {
                     task::spawn(self.clone().ask_space(server));
                 }
+                task::spawn(self.clone().drop_chains());
             }
             self.store_is_here().await;
             let known = self.store_mut().places();
@@ -92,11 +93,10 @@ impl Meta {
         let Reply::Node { inode } = self.ask_own(Op::Getattr { id }) else { return Ok(()) };
         let Some(striping) = inode.striping else { return Ok(()) };
         let members = self.members_of(&striping)?;
-        let is_away = |(_, at): &&(usize, u16)| !self.is_serving(usize::from(*at));
-        match members.iter().find(is_away) {
+        match members.iter().find(|part| !self.is_serving(usize::from(part.server))) {
             None => Ok(()),
-            Some(&(_, at)) => {
-                let link = self.link(at)?;
+            Some(part) => {
+                let link = self.link(part.server)?;
                 let name = link.server();
                 Err(Errno::because(
                     Errno::EIO,

@@ -4,23 +4,25 @@
 //! it. Cuts of one file are carried out in the order of their epochs. Removals are put together.
 
 use super::Meta;
+use super::chains::Part;
 use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
-use covey_stripe::client::{Link, data_call};
 use covey_stripe::distribution::{self, Distribution};
 use covey_stripe::meta::installed;
-use covey_stripe::objects::{self, DataOp, DataReply, Doomed, Object};
+use covey_stripe::objects::{self, DataOp, DataReply, Doomed, EVERY, Object};
 use covey_stripe::ops::{Id, Inode, Op, Reply, Striping};
 use covey_wire::List;
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// How long what a dead server kept from being done waits for the next try.
 const RETRY: Duration = Duration::from_secs(1);
+/// A chain that its server does not serve is waited for so long by a cut, and looked for so often: none is held back longer.
+const CHAIN_BACK_IN: Duration = Duration::from_millis(2500);
+const CHAIN_LOOK: Duration = Duration::from_millis(20);
 /// How long removals are gathered.
 const GATHER: Duration = Duration::from_secs(1);
 /// Objects removed with one request.
@@ -155,22 +157,38 @@ impl Meta {
         })
     }
 
+    /// A chain that is on its way to another server, or new to its own, is back in a moment: whoever waits need not hear of it.
     async fn carry_out(&self, cut: &Cut) -> Result<()> {
+        let begun = task::now();
+        loop {
+            match self.try_to_carry_out(cut).await {
+                Err(error)
+                    if error.code == Errno::EREMCHG
+                        && task::now().saturating_duration_since(begun) < CHAIN_BACK_IN =>
+                {
+                    task::sleep(CHAIN_LOOK).await;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    async fn try_to_carry_out(&self, cut: &Cut) -> Result<()> {
         // The epoch must not outlive a power cut on a data server and be lost here.
         self.journal.sync().await?;
         let map = distribution::of(&cut.striping)?;
         self.store_is_here().await;
         let members = self.members_of(&cut.striping)?;
-        let cuts = members.into_iter().map(|(slot, server)| {
+        let cuts = members.into_iter().map(|Part { slot, chain, server }| {
             let (id, epoch) = (cut.id, cut.epoch);
             let op = match installed(cut.size) {
                 Some(size) => DataOp::Install { id, epoch, bytes: map.physical_size(slot, size) },
                 None => DataOp::Cut { id, epoch, size: map.physical_size(slot, cut.size) },
             };
-            async move { data_call(&self.link(server)?, op).await }
+            async move { self.ask_chain(server, chain, op).await }
         });
         // All of them, even when one fails: a dead server must not keep the others from their epoch.
-        Ok(join_all(cuts).await.into_iter().try_for_each(|cut| cut.map(|_| ()))?)
+        join_all(cuts).await.into_iter().try_for_each(|cut| cut.map(|_| ()))
     }
 
     /// Queues the removal of what a file may have left on servers where it lay once.
@@ -228,10 +246,12 @@ impl Meta {
     async fn sweep(&self, chunk: &[Doomed]) {
         let serving = (0..self.servers_known()).filter(|at| self.is_serving(*at));
         let asks = serving.map(async |at| {
-            let link = self.link(at as u16)?;
-            data_call(&link, DataOp::Remove { objects: List(chunk.to_vec()) })
-                .await
-                .map_err(Errno::from)
+            let server = at as u16;
+            self.store_is_here().await;
+            // One that has only its own may be of a version that knows no others.
+            let is_plain = self.store_mut().chains_on(server).iter().all(|&chain| chain == server);
+            let chain = if is_plain { server } else { EVERY };
+            self.ask_chain(server, chain, DataOp::Remove { objects: List(chunk.to_vec()) }).await
         });
         join_all(asks).await;
     }
@@ -248,30 +268,31 @@ impl Meta {
         // What a file that has moved has left is emptied as long as the file lives.
         let leaves = |id: Id, epoch: u32| objects::is_left(epoch) && !gone.contains(&id);
         self.store_is_here().await;
-        let mut by_server: BTreeMap<(u16, bool), Vec<Doomed>> = BTreeMap::new();
+        let mut by_server: BTreeMap<(u16, u16, bool), Vec<Doomed>> = BTreeMap::new();
         // Where they are; None for what is on no chain that is known, which stays to be removed.
         let mut members = Vec::with_capacity(chunk.len());
         for &(id, epoch, ref striping) in chunk {
             members.push(self.members_of(striping).ok());
-            for &(_, server) in members.last().into_iter().flatten().flatten() {
-                let objects = by_server.entry((server, leaves(id, epoch))).or_default();
+            for part in members.last().into_iter().flatten().flatten() {
+                let key = (part.server, part.chain, leaves(id, epoch));
+                let objects = by_server.entry(key).or_default();
                 objects.push(Doomed { id, epoch: epoch & !objects::LEFT });
             }
         }
-        let asks = by_server.into_iter().map(|((server, leaves), doomed)| async move {
+        let asks = by_server.into_iter().map(|((server, chain, leaves), doomed)| async move {
             let objects = List(doomed);
             let op = if leaves { DataOp::Leave { objects } } else { DataOp::Remove { objects } };
-            data_call(&self.link(server)?, op).await?;
-            Ok::<_, covey_stripe::client::Error>((server, leaves))
+            self.ask_chain(server, chain, op).await?;
+            Ok::<_, Errno>((server, chain, leaves))
         });
         let answered = join_all(asks).await;
-        let done: HashSet<(u16, bool)> =
+        let done: HashSet<(u16, u16, bool)> =
             answered.into_iter().filter_map(|answer| answer.ok()).collect();
         let mut failed = Vec::new();
         for ((id, epoch, striping), members) in chunk.iter().zip(members) {
             let leaves = leaves(*id, *epoch);
-            let is_done = |members: Vec<(usize, u16)>| {
-                members.iter().all(|(_, server)| done.contains(&(*server, leaves)))
+            let is_done = |members: Vec<Part>| {
+                members.iter().all(|part| done.contains(&(part.server, part.chain, leaves)))
             };
             if members.is_some_and(is_done) {
                 self.counters.reclaimed.add(1);
@@ -300,7 +321,7 @@ impl Meta {
                 && (generation != seen || is_due)
                 && self.may_serve(server)
             {
-                match self.reconcile(&link).await {
+                match self.reconcile_all(server as u16).await {
                     Ok(removed) => {
                         again_at = if generation != seen {
                             Some(task::now() + RECONCILE_AFTER_MEETING)
@@ -322,17 +343,29 @@ impl Meta {
         }
     }
 
-    async fn reconcile(&self, link: &Arc<Link>) -> Result<usize> {
+    async fn reconcile_all(&self, server: u16) -> Result<usize> {
+        let mut removed = 0;
+        for chain in self.chains_on(server).await {
+            match self.reconcile(server, chain).await {
+                // It is being moved, or was: its place is another.
+                Err(error) if error.code == Errno::EREMCHG => {}
+                more => removed += more?,
+            }
+        }
+        Ok(removed)
+    }
+
+    async fn reconcile(&self, server: u16, chain: u16) -> Result<usize> {
         let (mut after, mut removed) = (0, 0);
         loop {
-            let page = data_call(link, DataOp::Objects { after, count: LIST_MAX }).await?;
-            let DataReply::Objects { objects } = page else {
+            let list = DataOp::Objects { after, count: LIST_MAX };
+            let DataReply::Objects { objects } = self.ask_chain(server, chain, list).await? else {
                 return Err(Errno::because(Errno::EPROTO, "an odd answer to Objects"));
             };
             let Some(last) = objects.0.last() else {
                 // A server of an older version stages nothing.
-                if let Err(error) = self.unstage(link).await {
-                    tracing::debug!("{}: what is staged: {error}", link.server());
+                if let Err(error) = self.unstage(server, chain).await {
+                    tracing::debug!("chain {chain}: what is staged: {error}");
                 }
                 return Ok(removed);
             };
@@ -344,24 +377,25 @@ impl Meta {
             if !doomed.is_empty() {
                 removed += doomed.len();
                 self.counters.orphan_objects.add(doomed.len() as u64);
-                data_call(link, DataOp::Remove { objects: List(doomed) }).await?;
+                let remove = DataOp::Remove { objects: List(doomed) };
+                self.ask_chain(server, chain, remove).await?;
             }
         }
     }
 
     /// What was staged on a server and is not wanted: its mover is gone, or was late.
-    async fn unstage(&self, link: &Arc<Link>) -> Result<()> {
+    async fn unstage(&self, server: u16, chain: u16) -> Result<()> {
         let mut after = 0;
         loop {
-            let page = data_call(link, DataOp::Staged { after, count: LIST_MAX }).await?;
-            let DataReply::Objects { objects } = page else {
+            let list = DataOp::Staged { after, count: LIST_MAX };
+            let DataReply::Objects { objects } = self.ask_chain(server, chain, list).await? else {
                 return Err(Errno::because(Errno::EPROTO, "an odd answer to Staged"));
             };
             let Some(last) = objects.0.last() else { return Ok(()) };
             after = last.id;
             for &Object { id, epoch, .. } in &objects.0 {
                 if !self.may_be_installed(id, epoch).await? {
-                    data_call(link, DataOp::Unstage { id, epoch }).await?;
+                    self.ask_chain(server, chain, DataOp::Unstage { id, epoch }).await?;
                 }
             }
         }

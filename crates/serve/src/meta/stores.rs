@@ -149,19 +149,24 @@ impl Meta {
             // What is told of epochs must not be lost here with the power.
             self.journal.sync().await?;
             let chains = self.chains_on(server).await;
-            let lost = |inode: &Inode| {
-                let is_there = chains.iter().any(|&chain| bytes_on(inode, chain).is_some());
-                is_there.then_some(Doomed { id: inode.id, epoch: inode.epoch })
-            };
-            let objects: Vec<Doomed> = page.files.0.iter().filter_map(lost).collect();
-            for chunk in objects.chunks(LOSE_MAX) {
-                self.must_be_stranger(server, store)?;
-                let (store, objects) = (store.clone(), List(chunk.to_vec()));
-                data_call(link, DataOp::Lose { store, objects, end: false }).await?;
+            for &chain in &chains {
+                let lost = |inode: &Inode| {
+                    bytes_on(inode, chain).map(|_| Doomed { id: inode.id, epoch: inode.epoch })
+                };
+                let objects: Vec<Doomed> = page.files.0.iter().filter_map(lost).collect();
+                for chunk in objects.chunks(LOSE_MAX) {
+                    self.must_be_stranger(server, store)?;
+                    let (store, objects) = (store.clone(), List(chunk.to_vec()));
+                    let lose = DataOp::Lose { store, objects, end: false };
+                    self.ask_chain(server, chain, lose).await?;
+                }
             }
             if page.end {
-                let (store, objects) = (store.clone(), List::default());
-                data_call(link, DataOp::Lose { store, objects, end: true }).await?;
+                for &chain in &chains {
+                    let (store, objects) = (store.clone(), List::default());
+                    let end = DataOp::Lose { store, objects, end: true };
+                    self.ask_chain(server, chain, end).await?;
+                }
                 // Of marks that were made before a restart nobody knows whether they are on the disk.
                 return match link.conn(link.now()).await? {
                     (ended, _) if ended == begun => Ok(()),

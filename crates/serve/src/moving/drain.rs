@@ -1,5 +1,6 @@
-//! What lies on an I/O server goes to the others.
+//! What lies on an I/O server goes to the others: its chains, and where these cannot go, files one by one.
 
+use super::chains::{self, Away};
 use super::mover::{Mover, PASSES, PAUSE, Sight, Tried};
 use covey_io::task;
 use covey_stripe::check::laid_out_after;
@@ -19,6 +20,11 @@ const GRACE: Duration = Duration::from_secs(5);
 pub(super) async fn drain(mover: &Mover<'_>, server: u16) -> Result<()> {
     let (mut left, mut fruitless) = (Vec::new(), 0);
     while is_ready(mover, server).await? {
+        let stays = match chains::away(mover, server).await? {
+            Away::All => return Ok(()),
+            Away::Stay(why) => Some(why),
+            Away::None => None,
+        };
         let is_all = left.is_empty();
         let tried = if is_all {
             let bytes = laid_out(mover, server).await?;
@@ -34,7 +40,7 @@ pub(super) async fn drain(mover: &Mover<'_>, server: u16) -> Result<()> {
             mover.control.goes_on();
         }
         if fruitless >= PASSES {
-            mover.control.waits(&why(&tried));
+            mover.control.waits(&stays.unwrap_or_else(|| why(&tried)));
         }
         if tried.left.len() <= LEFT_MAX {
             left = tried.left;
@@ -127,7 +133,8 @@ async fn try_some(mover: &Mover<'_>, ids: Vec<Id>, server: u16) -> Result<Tried>
         let mut open = sight.open();
         open.retain(|at| *at != server);
         let is_drained = |chain: u16| sight.table.is_on(chain, server);
-        elsewhere(striping, is_drained, &sight.table.led_by(&open), id)
+        let open = sight.table.led_by(&open);
+        elsewhere(striping, is_drained, |chain| sight.table.head(chain), &open, id)
     };
     mover.move_all(ids, Some(server), choose).await
 }
@@ -136,6 +143,7 @@ async fn try_some(mover: &Mover<'_>, ids: Vec<Id>, server: u16) -> Result<Tried>
 fn elsewhere(
     striping: &Striping,
     is_drained: impl Fn(u16) -> bool,
+    server: impl Fn(u16) -> Option<u16>,
     open: &[u16],
     id: Id,
 ) -> Option<Vec<u16>> {
@@ -143,11 +151,16 @@ fn elsewhere(
     if !chains.iter().any(|&chain| is_drained(chain)) {
         return None;
     }
-    let is_other = |chain: &u16| !chains.contains(chain) && !is_drained(*chain);
+    // No two parts on one server.
+    let stay = chains.iter().filter(|&&chain| !is_drained(chain));
+    let stay: Vec<Option<u16>> = stay.map(|&chain| server(chain)).collect();
+    let is_other = |chain: &u16| !is_drained(*chain) && !stay.contains(&server(*chain));
     let mut others: Vec<u16> = open.iter().copied().filter(is_other).collect();
     let mut other = || {
         let at = (id % others.len().max(1) as u64) as usize;
-        (at < others.len()).then(|| others.remove(at))
+        let found = others.get(at).copied()?;
+        others.retain(|&chain| server(chain) != server(found));
+        Some(found)
     };
     let new: Vec<u16> = chains
         .iter()
@@ -170,15 +183,19 @@ mod tests {
             servers: List(servers.to_vec()),
         };
         let to = |servers: &[u16], open: &[u16]| {
-            elsewhere(&striping(servers), |chain| chain == 1, open, 7)
+            elsewhere(&striping(servers), |chain| chain == 1, Some, open, 7)
         };
         assert_eq!(to(&[0, 1], &[0, 2]), Some(vec![0, 2]));
         assert_eq!(to(&[0, 1, 2], &[0, 2]), Some(vec![0, 2]));
         assert_eq!(to(&[0, 2], &[0, 2, 3]), None, "nothing lies there");
         assert_eq!(to(&[1], &[]), None, "there is no other");
         assert_eq!(to(&[1], &[4, 5, 6]), Some(vec![5]), "7 of 3");
-        let both = elsewhere(&striping(&[0, 1]), |chain| chain < 2, &[0, 1, 4, 5, 6], 7);
+        let both = elsewhere(&striping(&[0, 1]), |chain| chain < 2, Some, &[0, 1, 4, 5, 6], 7);
         assert_eq!(both, Some(vec![5, 6]), "each chain of the server gets a place of its own");
-        assert_eq!(elsewhere(&striping(&[0, 1]), |chain| chain < 2, &[4], 7), Some(vec![4]));
+        assert_eq!(elsewhere(&striping(&[0, 1]), |chain| chain < 2, Some, &[4], 7), Some(vec![4]));
+        // Of four chains on each server.
+        let on = |chain: u16| Some(chain / 4);
+        let one = elsewhere(&striping(&[0, 4]), |chain| chain < 4, on, &[4, 5, 6, 7, 8, 9], 7);
+        assert_eq!(one, Some(vec![9, 4]), "no two parts on one server");
     }
 }

@@ -147,6 +147,21 @@ impl<'a> Mover<'a> {
         Ok(tried)
     }
 
+    /// The same as they are now.
+    pub async fn look_anew(&self) -> Result<Rc<Sight>> {
+        self.seen.take();
+        self.look().await
+    }
+
+    /// Gives a chain, on which so many files lie, to a server.
+    pub async fn move_chain(&self, chain: u16, to: u16, files: u64) -> Result<()> {
+        self.must_go_on()?;
+        self.fs.move_chain(chain, to, &self.control.pace).await?;
+        self.control.goes_on();
+        self.control.change(|progress| progress.files += files);
+        Ok(())
+    }
+
     /// What a pass has come to.
     pub fn report(&self, tried: &Tried) {
         self.control.change(|progress| {

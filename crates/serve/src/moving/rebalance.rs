@@ -3,6 +3,7 @@
 //! What the servers hold is counted over all files, and only those files are remembered, up to a number, whose move could
 //! bring two servers nearer to their shares: the memory that it takes does not grow with the file system.
 
+use super::chains;
 use super::mover::{Mover, PASSES, PAUSE, Sight};
 use covey_io::task;
 use covey_stripe::chain::Table;
@@ -31,6 +32,9 @@ pub(super) async fn rebalance(mover: &Mover<'_>) -> Result<()> {
         let held = held(mover, &sight).await?;
         let loads = loads(&held, &open, &sight);
         show(mover, &loads);
+        if fruitless < PASSES && chains::level(mover, &sight, &loads).await? {
+            continue;
+        }
         let files = candidates(mover, &sight, &loads).await?;
         let sizes: HashMap<Id, u64> = files.iter().map(|file| (file.id, file.bytes())).collect();
         let steps = plan(files, loads);
@@ -152,15 +156,15 @@ fn show(mover: &Mover<'_>, loads: &[Load]) {
     });
 }
 
-fn above(load: &Load) -> u64 {
+pub(super) fn above(load: &Load) -> u64 {
     load.held.saturating_sub(load.share)
 }
 
-fn below(load: &Load) -> u64 {
+pub(super) fn below(load: &Load) -> u64 {
     load.share.saturating_sub(load.held)
 }
 
-fn is_right(load: &Load) -> bool {
+pub(super) fn is_right(load: &Load) -> bool {
     u128::from(load.held.abs_diff(load.share)) * 100 <= u128::from(load.share) * u128::from(WITHIN)
 }
 
@@ -175,8 +179,15 @@ impl Laid {
     fn of(inode: &Inode, table: &Table) -> Option<Laid> {
         let chains = &inode.striping.as_ref()?.servers.0;
         let bytes = |&chain: &u16| (table.head(chain), bytes_on(inode, chain).unwrap_or(0));
-        let parts = chains.iter().map(bytes).filter_map(|(head, bytes)| Some((head?, bytes)));
-        Some(Laid { id: inode.id, parts: parts.collect() })
+        let mut parts: Vec<(u16, u64)> = Vec::with_capacity(chains.len());
+        for (head, bytes) in chains.iter().map(bytes) {
+            let Some(head) = head else { continue };
+            match parts.iter_mut().find(|(at, _)| *at == head) {
+                Some(part) => part.1 = part.1.saturating_add(bytes),
+                None => parts.push((head, bytes)),
+            }
+        }
+        Some(Laid { id: inode.id, parts })
     }
 
     /// None where it does not lie there.
@@ -244,7 +255,8 @@ fn replaced(striping: &Striping, Step { from, to }: Step, table: &Table) -> Opti
         return None;
     }
     let old = chains.iter_mut().find(|chain| table.head(**chain) == Some(from))?;
-    *old = table.led_by(&[to]).first().copied()?;
+    let there = table.led_by(&[to]);
+    *old = there.get(usize::from(*old) % there.len().max(1)).copied()?;
     Some(chains)
 }
 

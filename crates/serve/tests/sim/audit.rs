@@ -3,12 +3,13 @@
 use super::cluster::STORE_DIR;
 use super::lab::Lab;
 use super::roles::root;
-use covey_io::disk::Disk;
+use covey_io::disk::{Disk, Open};
+use covey_io::sim::SimDisk;
 use covey_stripe::client::{Fs, Listing};
 use covey_stripe::objects;
 use covey_stripe::ops::{Id, Inode, ROOT};
 use std::collections::{BTreeMap, VecDeque};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Everything that has a name.
 async fn all_inodes(lab: &Lab, fs: &Fs) -> BTreeMap<Id, Inode> {
@@ -54,9 +55,17 @@ pub async fn audit(lab: &Lab, fs: &Fs) {
         inodes.len() as u64 + 1,
         "files that the store counts, and with a name"
     );
-    for server in &lab.cluster.data {
-        for low in 0..256 {
-            let dir = Path::new(STORE_DIR).join(format!("objects/{low:02x}"));
+    let chains = lab.attempt("chains".into(), fs.chains()).await.1.expect("all is well");
+    let leads = |chain: usize, server: usize| {
+        let head = chains.get(chain).and_then(|chain| chain.head());
+        head.is_some_and(|head| usize::from(head.server) == server)
+    };
+    for (at, server) in lab.cluster.data.iter().enumerate() {
+        for (chain, dir) in directories(&server.disk, at) {
+            // A move that was broken off may have left what nobody is served from.
+            if !leads(chain, at) {
+                continue;
+            }
             for found in server.disk.list(&dir).expect("it was formatted") {
                 // What a mover that died had put there goes when the file moves, is cut or is removed.
                 if lab.has_moves.get() && found.as_encoded_bytes().ends_with(b".part") {
@@ -75,4 +84,32 @@ pub async fn audit(lab: &Lab, fs: &Fs) {
             }
         }
     }
+}
+
+/// Where a server has objects, and of which chain: its own, and those that its identity names.
+fn directories(disk: &SimDisk, own: usize) -> Vec<(usize, PathBuf)> {
+    let objects = Path::new(STORE_DIR).join("objects");
+    let identity = disk.open(&objects.join("identity"), Open::Existing).expect("it has one");
+    let identity = identity.read_blocking(0, 1 << 16).expect("nothing is broken any more");
+    let text = String::from_utf8_lossy(&identity);
+    let mut dirs = Vec::new();
+    let mut is_own = true;
+    for line in text.lines().filter_map(|line| line.strip_prefix("chain ")) {
+        let [chain, stay, _] = line.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{line:?} is no chain")
+        };
+        let dir = objects.join(format!("c{chain}.{stay}"));
+        let chain: usize = chain.parse().expect("it is a number");
+        is_own &= chain != own;
+        dirs.extend((0..16).map(|low| (chain, dir.join(format!("{low:02x}")))));
+    }
+    let has_left = text.lines().any(|line| line.starts_with(&format!("left {own} ")));
+    for dir in (0..256).map(|low| objects.join(format!("{low:02x}"))) {
+        let is_empty = disk.list(&dir).expect("it was formatted").is_empty();
+        assert!(is_empty || !has_left, "what has left is not removed from {}", dir.display());
+        if is_own {
+            dirs.push((own, dir));
+        }
+    }
+    dirs
 }

@@ -12,7 +12,7 @@ use covey_serve::meta::{Meta, MetaServer};
 use covey_serve::moving;
 use covey_stripe::client::{Error, Fs, Options};
 use covey_stripe::kv::Kv;
-use covey_stripe::meta::Store;
+use covey_stripe::meta::{Store, format_chains};
 use covey_stripe::ops::{StripingHint, Task};
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -88,6 +88,14 @@ impl Cluster {
         hint: StripingHint,
     ) -> Rc<Cluster> {
         Cluster::format_some(control, rng, (data, data), clients, hint)
+    }
+
+    /// Gives each I/O server so many chains. Nothing runs yet.
+    pub fn give_chains(&self, each: u16) {
+        let mut media = media(&self.meta.disk);
+        let servers = self.listed.get();
+        format_chains(&mut media.map, servers, each).expect("nothing is broken yet");
+        media.map.checkpoint().expect("nothing is broken yet");
     }
 
     /// The same, with I/O servers that are not listed yet.

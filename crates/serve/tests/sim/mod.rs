@@ -29,6 +29,7 @@ use covey_wire::List;
 use faults::Storm;
 use lab::Lab;
 use roles::appends::{Appends, Log};
+use roles::chain_moves::ChainMoves;
 use roles::chains::Chains;
 use roles::files::{Files, Shared};
 use roles::locks::{Locks, Table};
@@ -105,6 +106,10 @@ fn run(sim: &Sim, seed: u64) -> Result<Report, covey_io::sim::Hang> {
     let (servers, clients) = (1 + rng.index(4), 1 + rng.index(3));
     let striping = striping(&mut rng, servers);
     let cluster = Cluster::format(sim.control(), &mut rng, servers, clients, striping.clone());
+    let chains_each = chains_each(seed);
+    if chains_each > 0 {
+        cluster.give_chains(chains_each);
+    }
     for server in cluster.servers() {
         let skew = rng.within(0..10_000_000_000) as i64 - 5_000_000_000;
         sim.set_skew(server.node, skew);
@@ -137,6 +142,11 @@ fn run(sim: &Sim, seed: u64) -> Result<Report, covey_io::sim::Hang> {
         lab.has_moves.set(true);
         cluster.has_tasks.set(true);
     }
+    if chains_each > 0 {
+        let mover = ChainMoves::new(Rng::new(seed ^ 0xd0e5), servers as u16);
+        lab.roles.borrow_mut().push((0, Rc::new(mover)));
+        lab.has_moves.set(true);
+    }
     let nodes: Vec<_> = cluster.servers().map(|server| server.node).collect();
     nodes.iter().for_each(|&node| cluster.boot(node));
     sim.run(VIRTUAL_MAX, live(lab.clone(), storm))?;
@@ -146,6 +156,12 @@ fn run(sim: &Sim, seed: u64) -> Result<Report, covey_io::sim::Hang> {
         operations: lab.operations.get(),
         errors: lab.errors.get(),
     })
+}
+
+/// How many chains each server has, which are moved then; 0 where there is one and it stays.
+fn chains_each(seed: u64) -> u16 {
+    let mut own = Rng::new(seed ^ 0x16c4);
+    if own.chance(350) { 1 + own.below(4) as u16 } else { 0 }
 }
 
 /// One simulation from the first file to the audit.

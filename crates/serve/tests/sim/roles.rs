@@ -2,6 +2,7 @@
 //! machine is lost; what it knows is the observer's, not the process's.
 
 pub mod appends;
+pub mod chain_moves;
 pub mod chains;
 pub mod files;
 pub mod locks;

@@ -4,7 +4,7 @@ use super::{Access, Check, Result, chain_table, odd};
 use crate::chain::Table;
 use crate::distribution::{self, Distribution};
 use crate::meta::is_dots;
-use crate::objects::{DataOp, DataReply};
+use crate::objects::{DataOp, DataReply, of_chain};
 use crate::ops::check::{Class, Finding, Page, table};
 use crate::ops::{DirEntry, Id, Inode, Op, ROOT, Reply};
 use covey_ninep::tree::Errno;
@@ -46,19 +46,23 @@ pub async fn laid_out_on<A: Access>(access: &A, server: u16) -> Result<Vec<Held>
 /// The files of which something is lost on an I/O server, whose disk was replaced, and nobody has accepted that; in the order
 /// of their numbers.
 pub async fn lost_on<A: Access>(access: &A, server: u16) -> Result<Vec<Held>> {
-    let (mut lost, mut after) = (Vec::new(), 0);
+    let mut lost = Vec::new();
     let table = chain_table(access).await?;
-    loop {
-        let list = DataOp::Objects { after, count: PAGE_ROWS };
-        let DataReply::Objects { objects } = access.data(server, list).await? else {
-            return Err(odd("Objects"));
-        };
-        let Some(last) = objects.0.last() else { break };
-        after = last.id;
-        let ids = objects.0.iter().filter(|object| object.is_lost()).map(|object| object.id);
-        lost.extend(inodes(access, ids.collect()).await?);
+    for chain in table.on(server) {
+        let mut after = 0;
+        loop {
+            let list = of_chain(server, chain, DataOp::Objects { after, count: PAGE_ROWS });
+            let DataReply::Objects { objects } = access.data(server, list).await? else {
+                return Err(odd("Objects"));
+            };
+            let Some(last) = objects.0.last() else { break };
+            after = last.id;
+            let ids = objects.0.iter().filter(|object| object.is_lost()).map(|object| object.id);
+            lost.extend(inodes(access, ids.collect()).await?);
+        }
     }
     lost.sort_unstable_by_key(|inode| inode.id);
+    lost.dedup_by_key(|inode| inode.id);
     named(access, lost.into_iter().map(|inode| held_of(inode, server, &table)).collect()).await
 }
 
@@ -67,10 +71,13 @@ pub async fn lost_on<A: Access>(access: &A, server: u16) -> Result<Vec<Held>> {
 pub async fn forgive<A: Access>(access: &A, server: u16, ids: Vec<Id>) -> Result<Vec<Id>> {
     let mut forgiven = Vec::new();
     let table = chain_table(access).await?;
-    for ids in ids.chunks(PAGE_ROWS as usize) {
-        let ids = List(ids.to_vec());
-        let DataReply::Objects { objects } = access.data(server, DataOp::Look { ids }).await?
-        else {
+    let each = table
+        .on(server)
+        .into_iter()
+        .flat_map(|chain| ids.chunks(PAGE_ROWS as usize).map(move |ids| (chain, ids)));
+    for (chain, ids) in each {
+        let look = of_chain(server, chain, DataOp::Look { ids: List(ids.to_vec()) });
+        let DataReply::Objects { objects } = access.data(server, look).await? else {
             return Err(odd("Look"));
         };
         let lost: Vec<Id> =
@@ -79,9 +86,12 @@ pub async fn forgive<A: Access>(access: &A, server: u16, ids: Vec<Id>) -> Result
         for &id in &lost {
             take_for_hole(access, (server, &table), id).await?;
         }
-        access.data(server, DataOp::Forgive { ids: List(lost.clone()) }).await?;
+        let forgive = of_chain(server, chain, DataOp::Forgive { ids: List(lost.clone()) });
+        access.data(server, forgive).await?;
         forgiven.extend(lost);
     }
+    forgiven.sort_unstable();
+    forgiven.dedup();
     Ok(forgiven)
 }
 

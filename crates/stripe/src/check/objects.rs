@@ -1,10 +1,9 @@
 //! Objects against metadata, and metadata against objects.
 
 use super::{Access, Check, Result, finding, odd};
-use crate::chain::Table;
 use crate::distribution::{self, Distribution};
 use crate::error::Error;
-use crate::objects::{DataOp, DataReply, Doomed, Object, is_left};
+use crate::objects::{DataOp, DataReply, Doomed, Object, is_left, of_chain};
 use crate::ops::check::{Class, Finding, Looked, table};
 use crate::ops::{Id, Inode, Nanos};
 use covey_ninep::tree::Errno;
@@ -17,11 +16,12 @@ const OBJECTS: u32 = 2048;
 const IDLE: Nanos = 60_000_000_000;
 
 impl<A: Access> Check<'_, A> {
-    /// Every object of a server.
-    pub(super) async fn objects_of(&mut self, server: u16) -> Result<()> {
+    /// Every object of a chain on a server.
+    pub(super) async fn objects_of(&mut self, server: u16, chain: u16) -> Result<()> {
+        let at = At { server, chain };
         let (mut after, mut lost) = (0, Vec::new());
         loop {
-            let op = DataOp::Objects { after, count: OBJECTS };
+            let op = of_chain(server, chain, DataOp::Objects { after, count: OBJECTS });
             let objects = match self.access.data(server, op).await? {
                 DataReply::Objects { objects } => objects.0,
                 _ => return Err(odd("Objects")),
@@ -29,14 +29,14 @@ impl<A: Access> Check<'_, A> {
             let Some(last) = objects.last() else { return self.tell_lost(lost).await };
             after = last.id;
             self.report.objects += objects.len() as u64;
-            let suspects = self.judge_objects(server, &objects).await?;
+            let suspects = self.judge_objects(at, &objects).await?;
             if suspects.is_empty() {
                 continue;
             }
             self.access.sleep(self.options.second_look).await;
             let ids: Vec<Id> = suspects.keys().copied().collect();
-            let again: Vec<Object> = self.objects(server, &ids).await?;
-            for (id, finding) in self.judge_objects(server, &again).await? {
+            let again: Vec<Object> = self.objects(at, &ids).await?;
+            for (id, finding) in self.judge_objects(at, &again).await? {
                 if suspects.get(&id).is_none_or(|first| first.class != finding.class) {
                     continue;
                 }
@@ -50,22 +50,18 @@ impl<A: Access> Check<'_, A> {
     }
 
     /// What is wrong with these objects, as the metadata is now.
-    async fn judge_objects(
-        &self,
-        server: u16,
-        objects: &[Object],
-    ) -> Result<BTreeMap<Id, Finding>> {
+    async fn judge_objects(&self, at: At, objects: &[Object]) -> Result<BTreeMap<Id, Finding>> {
         let ids: Vec<Id> = objects.iter().map(|object| object.id).collect();
         let (files, now) = self.look(&ids).await?;
         let judged = objects.iter().zip(&files);
         let wrong = judged.filter_map(|(object, file)| {
-            let (class, wanted) = judge((server, &self.table), object, file, now)?;
+            let (class, wanted) = judge(at.chain, object, file, now)?;
             let found = match class {
                 Class::LongObject => object.bytes,
                 _ => u64::from(object.epoch),
             };
             let version = file.inode.as_ref().map_or(0, |inode| inode.version);
-            let parent = u64::from(server);
+            let parent = at.parent();
             Some((
                 object.id,
                 Finding { parent, found, wanted, version, ..finding(class, object.id) },
@@ -74,8 +70,9 @@ impl<A: Access> Check<'_, A> {
         Ok(wrong.collect())
     }
 
-    async fn objects(&self, server: u16, ids: &[Id]) -> Result<Vec<Object>> {
-        match self.access.data(server, DataOp::Look { ids: List(ids.to_vec()) }).await? {
+    async fn objects(&self, At { server, chain }: At, ids: &[Id]) -> Result<Vec<Object>> {
+        let look = of_chain(server, chain, DataOp::Look { ids: List(ids.to_vec()) });
+        match self.access.data(server, look).await? {
             DataReply::Objects { objects } => Ok(objects.0),
             _ => Err(odd("Look")),
         }
@@ -88,10 +85,10 @@ impl<A: Access> Check<'_, A> {
         let inode = files.into_iter().next().and_then(|file| file.inode);
         let Some(inode) = inode else { return Ok(()) };
         let known = inode.striping.as_ref().map_or(&[][..], |striping| &striping.servers.0);
-        for server in self.asked() {
-            let found = self.objects(server, &[finding.id]).await?;
+        for at in self.asked() {
+            let found = self.objects(at, &[finding.id]).await?;
             let is_moved = |object: &Object| {
-                let is_known = known.iter().any(|&chain| self.table.is_on(chain, server));
+                let is_known = known.contains(&at.chain);
                 let is_stray = !is_known && object.epoch > inode.epoch;
                 is_left(object.epoch) || is_stray
             };
@@ -111,8 +108,9 @@ impl<A: Access> Check<'_, A> {
             return Err(Error::because(Errno::EOPNOTSUPP, what));
         }
         let doomed = Doomed { id: finding.id, epoch: finding.found as u32 };
-        let remove = DataOp::Remove { objects: List(vec![doomed]) };
-        self.access.data(finding.parent as u16, remove).await.map(drop)
+        let At { server, chain } = At::of(finding);
+        let remove = of_chain(server, chain, DataOp::Remove { objects: List(vec![doomed]) });
+        self.access.data(server, remove).await.map(drop)
     }
 
     /// Every file without holes must have its bytes.
@@ -149,24 +147,25 @@ impl<A: Access> Check<'_, A> {
 
     /// Files that lack bytes. A file is told once, whatever the number of its servers.
     async fn judge_bytes(&mut self, files: Vec<Inode>, _: Nanos) -> Result<BTreeMap<Id, Finding>> {
-        let mut wanted: BTreeMap<u16, Vec<(Id, u64, u64)>> = BTreeMap::new();
+        let mut wanted: BTreeMap<At, Vec<(Id, u64, u64)>> = BTreeMap::new();
         for inode in &files {
             let Some(striping) = &inode.striping else { continue };
             let Ok(map) = distribution::of(striping) else { continue };
             for (slot, &chain) in striping.servers.0.iter().enumerate() {
                 let bytes = map.physical_size(slot, inode.size);
                 for server in self.table.servers(chain).filter(|_| bytes > 0) {
-                    wanted.entry(server).or_default().push((inode.id, bytes, inode.version));
+                    let at = At { server, chain };
+                    wanted.entry(at).or_default().push((inode.id, bytes, inode.version));
                 }
             }
         }
         let mut short = BTreeMap::new();
-        for (server, wanted) in wanted {
+        for (at, wanted) in wanted {
             let ids: Vec<Id> = wanted.iter().map(|(id, ..)| *id).collect();
-            let objects = match self.objects(server, &ids).await {
+            let objects = match self.objects(at, &ids).await {
                 Ok(objects) => objects,
                 Err(error) => {
-                    self.note_unasked(server, Err(error))?;
+                    self.note_unasked(at.server, Err(error))?;
                     continue;
                 }
             };
@@ -176,12 +175,33 @@ impl<A: Access> Check<'_, A> {
                 let found = has.get(&id).copied().unwrap_or(0);
                 if found < bytes {
                     let one = finding(Class::ShortObject, id);
-                    let parent = u64::from(server);
+                    let parent = at.parent();
                     short.insert(id, Finding { parent, found, wanted: bytes, version, ..one });
                 }
             }
         }
         Ok(short)
+    }
+}
+
+/// A chain on a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct At {
+    pub server: u16,
+    pub chain: u16,
+}
+
+impl At {
+    /// As findings of objects say it: the server, and above it the chain and one where that is not the server's own.
+    fn parent(self) -> u64 {
+        let chain = if self.chain == self.server { 0 } else { u64::from(self.chain) + 1 };
+        u64::from(self.server) | chain << 16
+    }
+
+    fn of(finding: &Finding) -> At {
+        let server = finding.parent as u16;
+        let chain = (finding.parent >> 16).checked_sub(1).map_or(server, |chain| chain as u16);
+        At { server, chain }
     }
 }
 
@@ -196,12 +216,7 @@ fn is_quiet(file: &Looked, now: Nanos) -> bool {
 
 /// What is wrong with an object, and the number that would be right. What was looked at first was the
 /// object.
-fn judge(
-    (server, table): (u16, &Table),
-    object: &Object,
-    file: &Looked,
-    now: Nanos,
-) -> Option<(Class, u64)> {
+fn judge(chain: u16, object: &Object, file: &Looked, now: Nanos) -> Option<(Class, u64)> {
     let is_reclaimed = file.reclaim.is_some_and(|epoch| object.epoch <= epoch);
     if is_reclaimed {
         return None;
@@ -211,7 +226,7 @@ fn judge(
     };
     let striping = inode.striping.as_ref()?;
     let mut slots = striping.servers.0.iter();
-    let Some(slot) = slots.position(|&chain| table.is_on(chain, server)) else {
+    let Some(slot) = slots.position(|&at| at == chain) else {
         // What a file that has moved leaves, so that nobody reads zeros there who has not heard of it.
         return (!is_left(object.epoch)).then_some((Class::StrayObject, u64::from(inode.epoch)));
     };

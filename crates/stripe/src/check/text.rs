@@ -6,7 +6,7 @@ use crate::ops::check::{Class, Finding};
 /// One line about a finding, without its class. `servers` are the I/O servers by index.
 pub fn describe(told: &Told, servers: &[String]) -> String {
     let Finding { id, parent, name, found, wanted, .. } = &told.finding;
-    let server = || servers.get(*parent as usize).map_or("?", String::as_str);
+    let server = || servers.get(usize::from(*parent as u16)).map_or("?", String::as_str);
     let key = || name.as_bytes().escape_ascii().to_string();
     match told.class {
         Class::DamagedRow => format!("row {} cannot be read", key()),

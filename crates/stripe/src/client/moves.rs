@@ -1,5 +1,6 @@
 //! Files that move to other I/O servers: see `crate::meta::moves` for what makes it safe.
 
+mod chains;
 mod pace;
 
 pub use pace::Pace;

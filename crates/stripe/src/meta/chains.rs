@@ -6,15 +6,17 @@
 //! cannot be read is made anew, with the only member that it can have had.
 
 use super::fault::{Fault, refuse};
-use super::{Applied, Store, done, keys, place};
-use crate::chain::{Chain, SKIPPED, Served};
+use super::keys::Superblock;
+use super::{Applied, FORMATS, Store, done, keys, place};
+use crate::chain::{Chain, Dropped, SKIPPED, Served};
 use crate::kv::Kv;
 use crate::ops::{Op, Reply};
 use covey_ninep::tree::Errno;
 use covey_wire::{List, Name};
+use std::ops::{Deref, DerefMut};
 
 /// The chains of a store with so many servers.
-pub(super) fn load<K: Kv>(kv: &K, servers: usize) -> Result<Vec<Chain>, Errno> {
+pub(super) fn load<K: Kv>(kv: &K, servers: usize) -> Result<Kept, Errno> {
     let mut chains = Vec::new();
     for index in 0..=u16::MAX {
         match keys::row::<Chain>(kv, &keys::chain(index)) {
@@ -30,7 +32,59 @@ pub(super) fn load<K: Kv>(kv: &K, servers: usize) -> Result<Vec<Chain>, Errno> {
             Err(error) => return Err(error),
         }
     }
-    Ok(chains)
+    Ok(Kept { by_head: by_head(&chains), all: chains })
+}
+
+/// Gives each server of a store that was just formatted so many chains, and each that is added later; fewer where servers are many.
+///
+/// The first ones are numbered like the servers, as where each has one. With several the store is of another format: versions that
+/// know of one alone refuse it.
+pub fn format_chains<K: Kv>(kv: &mut K, servers: usize, each: u16) -> Result<(), Errno> {
+    let each = each.min((CHAINS_MAX / servers.max(1)) as u16).max(1);
+    if each > 1 {
+        let superblock = keys::row::<Superblock>(kv, keys::SUPER)?.ok_or(Errno::ENODATA)?;
+        keys::put_row(kv, keys::SUPER, &Superblock { format: *FORMATS.end(), ..superblock })?;
+    }
+    keys::put_row(kv, keys::CHAINS_EACH, &each)?;
+    for index in 0..servers * usize::from(each) {
+        let chain = Chain::of_one((index % servers) as u16);
+        keys::put_row(kv, &keys::chain(index as u16), &chain)?;
+    }
+    Ok(())
+}
+
+/// The table as a store keeps it in memory.
+pub(super) struct Kept {
+    all: Vec<Chain>,
+    /// The chains that lead to each server, by its index.
+    pub by_head: Vec<Vec<u16>>,
+}
+
+impl Deref for Kept {
+    type Target = Vec<Chain>;
+
+    fn deref(&self) -> &Vec<Chain> {
+        &self.all
+    }
+}
+
+impl DerefMut for Kept {
+    fn deref_mut(&mut self) -> &mut Vec<Chain> {
+        &mut self.all
+    }
+}
+
+fn by_head(chains: &[Chain]) -> Vec<Vec<u16>> {
+    let mut by_head: Vec<Vec<u16>> = Vec::new();
+    for (index, chain) in chains.iter().enumerate() {
+        let Some(head) = chain.head() else { continue };
+        let server = usize::from(head.server);
+        if by_head.len() <= server {
+            by_head.resize(server + 1, Vec::new());
+        }
+        by_head[server].push(index as u16);
+    }
+    by_head
 }
 
 impl<K: Kv> Store<K> {
@@ -55,16 +109,20 @@ impl<K: Kv> Store<K> {
         served.map(|(chain, generation)| Served { chain, generation }).collect()
     }
 
-    /// Gives every server that has none a chain, and every chain its row.
+    /// Gives every server that has none its chains, and every chain its row. One that is closed has given its chains away.
     pub(super) fn settle_chains(&mut self) -> Result<(), Fault> {
+        let each: u16 = self.row(keys::CHAINS_EACH)?.unwrap_or(1);
         for server in 0..self.servers().len() as u16 {
-            if self.chains_on(server).is_empty() {
-                self.chains.push(Chain::of_one(server));
+            if self.chains_on(server).is_empty() && self.may_get_chains(server) {
+                let room = CHAINS_MAX.saturating_sub(self.chains.len()).max(1);
+                let new = usize::from(each).min(room);
+                self.chains.extend((0..new).map(|_| Chain::of_one(server)));
             }
             if let Some(store) = self.store_of(server).map_err(Fault::Broken)? {
                 self.change_chains(|chain| chain.has_store(server, &store))?;
             }
         }
+        self.chains.by_head = by_head(&self.chains);
         for index in 0..self.chains.len() as u16 {
             let known = Some(&self.chains[usize::from(index)]);
             // A row that is damaged is as good as none.
@@ -94,7 +152,7 @@ impl<K: Kv> Store<K> {
         let change = |chain: &mut Chain| match op {
             Op::Place { server, state } => _ = sees(chain, *server, *state),
             Op::KnowStore { server, store } => _ = chain.has_store(*server, store),
-            Op::Restored {} | Op::RaiseChain { .. } => chain.raise(),
+            Op::Restored {} | Op::RaiseChain { .. } | Op::MoveChain { .. } => chain.raise(),
             _ => {}
         };
         let is_other = match op {
@@ -111,13 +169,72 @@ impl<K: Kv> Store<K> {
         is_other || self.chains.iter().any(is_moved)
     }
 
-    pub(super) fn raise_chain(&mut self, index: u16) -> Result<Applied, Fault> {
+    /// Changes the table as an operation says.
+    pub(super) fn change_table(&mut self, op: &Op) -> Result<Applied, Fault> {
+        match op {
+            Op::RaiseChain { chain } => self.raise_chain(*chain),
+            Op::MoveChain { chain, server, generation, store } => {
+                self.move_chain(*chain, (*server, store), *generation)
+            }
+            &Op::ChainDropped { chain, server, generation } => {
+                self.chain_dropped(Dropped { chain, server, generation })
+            }
+            _ => refuse(Errno::EINVAL, "it is not of chains"),
+        }
+    }
+
+    fn raise_chain(&mut self, index: u16) -> Result<Applied, Fault> {
         let count = self.chains.len();
         let Some(chain) = self.chains.get_mut(usize::from(index)) else {
             return refuse(Errno::EINVAL, format!("no chain has index {index}: there are {count}"));
         };
         chain.raise();
         self.save_chain(index)?;
+        Ok(done())
+    }
+
+    /// A chain goes to another server, which has all of it.
+    fn move_chain(
+        &mut self,
+        index: u16,
+        (server, store): (u16, &Name),
+        generation: u32,
+    ) -> Result<Applied, Fault> {
+        let known = self.store_of(server).map_err(Fault::Broken)?;
+        let place = self.places().get(usize::from(server)).copied();
+        let count = self.chains.len();
+        let Some(chain) = self.chains.get_mut(usize::from(index)) else {
+            return refuse(Errno::EINVAL, format!("no chain has index {index}: there are {count}"));
+        };
+        let is_next = chain.generation.checked_add(1) == Some(generation);
+        let is_there = place.is_some_and(|place| place & (place::LEAVING | place::REMOVED) == 0);
+        if !is_next || !is_there || known.as_ref() != Some(store) || chain.member(server).is_some()
+        {
+            return refuse(Errno::ESTALE, format!("chain {index} has changed meanwhile"));
+        }
+        let Some(before) = chain.head().map(|head| head.server) else {
+            return refuse(Errno::EIO, NOBODY);
+        };
+        chain.moves_to(server, store.clone(), generation);
+        self.save_chain(index)?;
+        let mut drops = self.drops().map_err(Fault::Broken)?;
+        // What it had left there before is the chain itself by now.
+        drops.retain(|drop| (drop.chain, drop.server) != (index, server));
+        drops.push(Dropped { chain: index, server: before, generation });
+        self.put_row(keys::DROPS, &List(drops))?;
+        Ok(done())
+    }
+
+    /// What chains have left on servers, and is not known to be removed.
+    pub fn drops(&self) -> Result<Vec<Dropped>, Errno> {
+        let List(drops) = keys::row(&self.kv, keys::DROPS)?.unwrap_or_default();
+        Ok(drops)
+    }
+
+    fn chain_dropped(&mut self, done_now: Dropped) -> Result<Applied, Fault> {
+        let mut drops = self.drops().map_err(Fault::Broken)?;
+        drops.retain(|drop| *drop != done_now);
+        self.put_row(keys::DROPS, &List(drops))?;
         Ok(done())
     }
 
@@ -134,7 +251,7 @@ impl<K: Kv> Store<K> {
             if self.is_removed(at as u16) { Name::EMPTY } else { name.clone() }
         };
         let servers = self.servers().iter().enumerate().map(name).collect();
-        let chains = self.chains.clone();
+        let chains = self.chains.all.clone();
         Applied::Reply(Reply::Chains { servers: List(servers), chains: List(chains) })
     }
 
@@ -148,6 +265,7 @@ impl<K: Kv> Store<K> {
     }
 
     fn save_chain(&mut self, index: u16) -> Result<(), Fault> {
+        self.chains.by_head = by_head(&self.chains);
         let chain = self.chains[usize::from(index)].clone();
         self.put_row(&keys::chain(index), &chain)
     }
@@ -160,6 +278,9 @@ fn sees(chain: &mut Chain, server: u16, state: u8) -> bool {
         _ => chain.has_left(server),
     }
 }
+
+/// More chains than this are made only for servers that would have none: 256 servers have sixteen each.
+const CHAINS_MAX: usize = 4096;
 
 /// A chain has always a member that has everything.
 const NOBODY: &str = "a chain has no member with all that was written";

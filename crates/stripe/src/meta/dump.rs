@@ -86,6 +86,8 @@ fn read(key: &[u8], value: &[u8]) -> Option<Vec<Record>> {
         }
         keys::TASKS => Record::Tasks { tasks: row::<List<Task>>(value)?.0 },
         keys::PLACES => Record::Places { places: row::<List<u8>>(value)?.0 },
+        // Of use to a server only.
+        keys::CHAINS_EACH | keys::DROPS => return Some(Vec::new()),
         _ if let Some(index) = keys::chain_of(key) => Record::Chain { index, chain: row(value)? },
         [b'i', ..] => {
             let Stored { inode, cookie_next, tail, project, .. } = row(value)?;

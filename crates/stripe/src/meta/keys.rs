@@ -48,6 +48,8 @@ pub(super) const SKIPS: &[u8] = b"sskips";
 /// one that was added and not met yet.
 pub(super) const STORES: &[u8] = b"sstores";
 /// List<u8>: why each I/O server gets no new files, by its index: bits of [`super::place`]; none while all get them.
+pub(super) const CHAINS_EACH: &[u8] = b"sper-server";
+pub(super) const DROPS: &[u8] = b"sdrops";
 pub(super) const PLACES: &[u8] = b"splaces";
 
 /// List<Task>: what moves files, of each kind and server the last; none before the first.

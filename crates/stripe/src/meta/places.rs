@@ -88,6 +88,10 @@ impl<K: Kv> Store<K> {
         self.put_row(keys::PLACES, &List(places.clone()))?;
         self.places = places;
         self.chains_see(server, state)?;
+        // One that had given its chains away and is open again gets new ones.
+        if self.chains_on(server).is_empty() && self.may_get_chains(server) {
+            self.settle_chains()?;
+        }
         Ok(done())
     }
 
@@ -102,29 +106,47 @@ impl<K: Kv> Store<K> {
         Applied::Reply(Reply::Places { places })
     }
 
-    /// Files begin on different servers, so that small ones spread.
+    /// Whether a server that has no chain is to get some.
+    pub(super) fn may_get_chains(&self, server: u16) -> bool {
+        let place = self.places.get(usize::from(server)).copied().unwrap_or(0);
+        place & (place::CLOSED | GONE) == 0
+    }
+
+    /// Files begin on different servers, so that small ones spread, and take the chains of a server in turn. No two parts of a
+    /// file lie on one server.
     pub(super) fn striping_for(&self, id: Id, hint: &StripingHint) -> Striping {
         let open = self.dealt_to(hint);
         let (all, count) = (open.len(), distribution::server_count(hint, open.len()));
         let first = (id % all as u64) as usize;
-        let servers = (0..count).map(|index| open[(first + index) % all]).collect();
+        let turn = (id / all as u64) as usize;
+        let chain = |index: usize| {
+            let chains = &self.chains.by_head[usize::from(open[(first + index) % all])];
+            chains[turn % chains.len()]
+        };
         Striping {
             kind: hint.kind,
             strip_bytes: hint.strip_bytes,
             params: hint.params.clone(),
-            servers: List(servers),
+            servers: List((0..count).map(chain).collect()),
         }
     }
 
-    /// The chains that a new file of this hint may lie on: the best that it can be laid out on.
+    /// The servers that a new file of this hint may lie on: the best that it can be laid out on.
     fn dealt_to(&self, hint: &StripingHint) -> Vec<u16> {
-        let all = 0..self.chains().len() as u16;
+        let leads =
+            |at: &u16| self.chains.by_head.get(usize::from(*at)).is_some_and(|own| !own.is_empty());
+        let all = (0..self.servers().len() as u16).filter(leads);
         if self.places.iter().all(|&place| place == 0) {
             return all.collect();
         }
-        let all: Vec<u16> = all.filter(|&chain| self.takes_files(chain)).collect();
+        let place = |at: u16| self.places.get(usize::from(at)).copied().unwrap_or(0);
+        let any: Vec<u16> = all.collect();
+        let all: Vec<u16> = any.iter().copied().filter(|&at| place(at) & GONE == 0).collect();
+        if all.is_empty() {
+            return any;
+        }
         let open = |mask: u8| -> Vec<u16> {
-            all.iter().copied().filter(|&chain| self.is_out_of(chain, mask)).collect()
+            all.iter().copied().filter(|&at| place(at) & mask == 0).collect()
         };
         let fits = |servers: &Vec<u16>| {
             !servers.is_empty() && distribution::check_fewer(hint, servers.len()).is_ok()

@@ -1,10 +1,10 @@
 //! The table of chains: what changes it, what it outlives, and stores that have none.
 
 use crate::lab::*;
-use covey_stripe::chain::{Chain, SKIPPED, State};
+use covey_stripe::chain::{Chain, Dropped, SKIPPED, State};
 use covey_stripe::kv::{Kv, MemoryKv};
-use covey_stripe::meta::place::AWAY;
-use covey_stripe::meta::{Record, Store, records};
+use covey_stripe::meta::place::{AWAY, CLOSED};
+use covey_stripe::meta::{Record, Store, format_chains, records};
 use covey_stripe::ops::{Op, Reply};
 use covey_wire::{Field, List, Name};
 
@@ -180,4 +180,114 @@ fn the_table_names_the_servers() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+/// A store of four servers with so many chains each.
+fn with_chains(each: u16) -> Lab {
+    let mut lab = Lab::default();
+    let mut kv = lab.store.kv().clone();
+    format_chains(&mut kv, 4, each).unwrap();
+    lab.store = Store::open(kv).unwrap();
+    adopt(&mut lab);
+    (0..4).for_each(|server| know(&mut lab, server, &format!("disk{server}")));
+    lab
+}
+
+fn format_of(kv: &MemoryKv) -> u32 {
+    let rows = dump(kv).into_iter().flat_map(|(key, value)| records(&key, &value));
+    let mut formats = rows.filter_map(|row| match row {
+        Record::Superblock { format, .. } => Some(format),
+        _ => None,
+    });
+    formats.next().unwrap()
+}
+
+#[test]
+fn a_store_with_several_chains_on_a_server_is_of_a_format_that_earlier_versions_refuse() {
+    assert_eq!(format_of(Lab::default().store.kv()), 4);
+    assert_eq!(format_of(with_chains(1).store.kv()), 4);
+    assert_eq!(format_of(with_chains(2).store.kv()), 5);
+    assert_eq!(with_chains(2000).store.chains().len(), 4096, "so many are enough");
+}
+
+fn give(lab: &mut Lab, chain: u16, server: u16, store: &str, generation: u32) -> Reply {
+    lab.reply(0, Op::MoveChain { chain, server, generation, store: Name::from(store) })
+}
+
+fn is_refused(reply: &Reply) -> bool {
+    matches!(reply, Reply::Error { .. })
+}
+
+#[test]
+fn new_files_take_the_chains_of_each_server_in_turn_and_no_server_twice() {
+    let mut lab = with_chains(16);
+    assert_eq!(lab.store.chains().len(), 64);
+    let mut seen = std::collections::BTreeMap::<u16, u32>::new();
+    for at in 0..128 {
+        let inode = lab.file(&format!("f{at}"));
+        let List(chains) = inode.striping.unwrap().servers;
+        let mut heads: Vec<u16> = chains.iter().map(|chain| chain % 4).collect();
+        heads.sort_unstable();
+        heads.dedup();
+        assert_eq!(heads.len(), chains.len(), "two parts on one server: {chains:?}");
+        chains.iter().for_each(|&chain| *seen.entry(chain).or_default() += 1);
+    }
+    assert_eq!(seen.len(), 64, "a chain gets nothing");
+    let (least, most) = (seen.values().min().unwrap(), seen.values().max().unwrap());
+    assert!(most - least <= 2, "{seen:?}");
+    let more = [servers(), vec!["io4".into()]].concat();
+    assert_eq!(lab.store.adopt_servers(&more).unwrap(), 1);
+    assert_eq!(lab.store.chains_on(4), (64..80).collect::<Vec<_>>(), "an added one gets its own");
+}
+
+#[test]
+fn a_chain_moves_once_to_the_store_that_has_it_and_what_it_left_is_remembered() {
+    let mut lab = with_chains(2);
+    for (server, store, generation) in [
+        (3, "disk2", 2),
+        (3, "", 2),
+        (3, "disk3", 1),
+        (3, "disk3", 3),
+        (1, "disk1", 2),
+        (9, "disk9", 2),
+    ] {
+        let reply = give(&mut lab, 5, server, store, generation);
+        assert!(is_refused(&reply), "{server} {store} {generation}: {reply:?}");
+    }
+    assert!(is_refused(&give(&mut lab, 8, 3, "disk3", 2)), "there is no such chain");
+    assert_eq!(give(&mut lab, 5, 3, "disk3", 2), Reply::Done {});
+    assert!(is_refused(&give(&mut lab, 5, 3, "disk3", 2)), "twice");
+    let moved = (3, "disk3".into(), State::Serving, 2);
+    assert_eq!(table(&lab)[5], moved);
+    assert_eq!((lab.store.chains_on(1), lab.store.chains_on(3)), (vec![1], vec![3, 5, 7]));
+    // New files follow it, and what is kept is what is known.
+    adopt(&mut lab);
+    assert_eq!(rows(lab.store.kv())[5].1, lab.store.chains()[5]);
+    let left = Dropped { chain: 5, server: 1, generation: 2 };
+    assert_eq!(lab.store.drops().unwrap(), [left]);
+    // It goes on before the first has heard of it, and back there.
+    assert_eq!(give(&mut lab, 5, 0, "disk0", 3), Reply::Done {});
+    assert_eq!(give(&mut lab, 5, 1, "disk1", 4), Reply::Done {});
+    let later =
+        [(3, 3), (0, 4)].map(|(server, generation)| Dropped { chain: 5, server, generation });
+    assert_eq!(lab.store.drops().unwrap(), later, "what is there is the chain itself");
+    let Dropped { chain, server, generation } = later[0];
+    lab.reply(0, Op::ChainDropped { chain, server, generation });
+    lab.reply(0, Op::ChainDropped { chain, server, generation: 9 });
+    assert_eq!(lab.store.drops().unwrap(), later[1..]);
+}
+
+#[test]
+fn a_server_that_has_given_its_chains_away_gets_new_ones_only_when_it_is_open() {
+    let mut lab = with_chains(1);
+    assert_eq!(lab.reply(0, Op::Place { server: 1, state: CLOSED }), Reply::Done {});
+    assert_eq!(give(&mut lab, 1, 2, "disk2", 2), Reply::Done {});
+    adopt(&mut lab);
+    assert_eq!((lab.store.chains().len(), lab.store.chains_on(1)), (4, vec![]));
+    let inode = lab.file("f");
+    assert!(!inode.striping.unwrap().servers.0.is_empty());
+    assert_eq!(lab.reply(0, Op::Place { server: 1, state: 0 }), Reply::Done {});
+    assert_eq!(lab.store.chains_on(1), [4]);
+    adopt(&mut lab);
+    assert_eq!(lab.store.chains_on(1), [4], "once");
 }

@@ -391,6 +391,9 @@ const REFUSALS: &[Row] = &[
     ("no chain has index {index}: there are {count}", Errno::EINVAL, |lab| {
         lab.reply(0, Op::RaiseChain { chain: 4 })
     }),
+    ("chain {index} has changed meanwhile", Errno::ESTALE, |lab| {
+        lab.reply(0, Op::MoveChain { chain: 0, server: 1, generation: 9, store: Name::EMPTY })
+    }),
     ("the directory's layout names I/O servers that were removed", Errno::EINVAL, |lab| {
         let (kind, params) = (covey_stripe::distribution::VARSTRIP, List(vec![0, 4096, 3, 4096]));
         let hint = StripingHint { kind, strip_bytes: 0, server_count: 0, params };
@@ -436,6 +439,7 @@ const ELSEWHERE: &[(&str, &str)] =
 
 /// Refusals that no request can bring about: each is behind a match that its caller has made.
 const UNREACHABLE: &[&str] = &[
+    "it is not of chains",
     "no amendment",
     "file {id} is on no I/O server",
     "no attributes",

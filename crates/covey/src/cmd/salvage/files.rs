@@ -106,8 +106,8 @@ impl Salvage<'_> {
         }
         let mut objects = Vec::new();
         let mut end = known.map_or(0, |known| known.size);
-        for (slot, &server) in striping.servers.0.iter().enumerate() {
-            let object = self.stores.object(server, id, known.map(|known| known.epoch))?;
+        for (slot, &chain) in striping.servers.0.iter().enumerate() {
+            let object = self.stores.object(chain, id, known.map(|known| known.epoch))?;
             if let Some((_, length)) = object.as_ref().filter(|(_, length)| *length > 0) {
                 // What was written since the metadata was copied is beyond the size it tells.
                 let last = map.logical(slot, length - 1);

@@ -27,7 +27,7 @@ pub struct File {
     pub sparse: bool,
     /// The epoch of its objects.
     pub epoch: u32,
-    /// Where its bytes are: its slots name servers, not chains.
+    /// Where its bytes are.
     pub striping: Option<Striping>,
     /// A symbolic link's target.
     pub target: Vec<u8>,
@@ -89,14 +89,9 @@ impl Rows {
         rows.checked()
     }
 
-    /// Rows come in any order: only now it is known where chains lead.
-    fn checked(mut self) -> Result<Rows> {
+    fn checked(self) -> Result<Rows> {
         if self.servers.is_empty() {
             bail!("{} names no I/O servers", self.source)
-        }
-        for striping in self.files.values_mut().filter_map(|file| file.striping.as_mut()) {
-            let List(chains) = &mut striping.servers;
-            chains.iter_mut().for_each(|chain| *chain = server_of(&self.chains, *chain));
         }
         Ok(self)
     }
@@ -209,20 +204,32 @@ impl Rows {
 
     /// The layout that a file of the root directory gets.
     pub fn striping_guessed(&self, id: Id) -> Option<Striping> {
-        let all = self.servers.len().max(self.chains.len()) as u64;
         let hint = self.hint.as_ref()?;
+        let open: Vec<Vec<u16>> = self.leads().into_iter().filter(|own| !own.is_empty()).collect();
+        let all = open.len() as u64;
         let count =
             if hint.server_count == 0 { all } else { all.min(u64::from(hint.server_count)) };
-        let chain = |index: u64| ((id % all + index) % all) as u16;
-        let servers = (0..count).map(|index| server_of(&self.chains, chain(index))).collect();
+        let chain = |index: u64| {
+            let own = &open[((id % all + index) % all) as usize];
+            own[(id / all) as usize % own.len()]
+        };
+        let servers = (0..count).map(chain).collect();
         let (kind, strip_bytes, params) = (hint.kind, hint.strip_bytes, hint.params.clone());
         Some(Striping { kind, strip_bytes, params, servers: List(servers) })
     }
-}
 
-/// A chain without a row is the server of its own index.
-fn server_of(chains: &BTreeMap<u16, u16>, chain: u16) -> u16 {
-    chains.get(&chain).copied().unwrap_or(chain)
+    /// The chains that lead to each server.
+    fn leads(&self) -> Vec<Vec<u16>> {
+        let all = self.chains.keys().last().map_or(0, |last| usize::from(*last) + 1);
+        let all = all.max(self.servers.len()) as u16;
+        let on = |server| (0..all).filter(|chain| self.server_of(*chain) == server).collect();
+        (0..self.servers.len() as u16).map(on).collect()
+    }
+
+    /// The server that a chain leads to; one without a row is the server of its own index.
+    pub fn server_of(&self, chain: u16) -> u16 {
+        self.chains.get(&chain).copied().unwrap_or(chain)
+    }
 }
 
 fn numbers(value: &Value) -> List<u32> {
@@ -272,7 +279,10 @@ mod tests {
         std::fs::write(scratch.path(), lines.join("\n")).unwrap();
         let rows = Rows::of_dump(scratch.path()).unwrap();
         let servers = rows.file(7).unwrap().striping.clone().unwrap().servers;
-        assert_eq!(servers.0, [0, 2, 2], "a chain without a row is its server");
-        assert_eq!(rows.striping_guessed(7).unwrap().servers.0, [0, 2, 2], "from chain 1 on");
+        assert_eq!(servers.0, [1, 0, 2]);
+        let servers = servers.0.iter().map(|&chain| rows.server_of(chain)).collect::<Vec<_>>();
+        assert_eq!(servers, [0, 2, 2], "a chain without a row is its server");
+        let guessed = rows.striping_guessed(7).unwrap().servers.0;
+        assert_eq!(guessed, [2, 1], "one chain of each server that has any");
     }
 }

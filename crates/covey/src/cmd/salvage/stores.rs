@@ -8,25 +8,38 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// All objects of all servers.
+/// All objects of all chains.
 pub struct Stores {
-    /// By server and file: the epoch, and where it lies.
+    /// By chain and file: the epoch, and where it lies.
     objects: HashMap<(u16, Id), (u32, PathBuf)>,
     /// What is staged, for which epochs.
     parts: HashMap<(u16, Id, u32), PathBuf>,
     /// What was lost with a disk, and nobody has accepted.
     lost: BTreeSet<(u16, Id)>,
     ids: BTreeMap<Id, ()>,
-    given: BTreeSet<u16>,
+    /// The chains that were found, and the servers in whose stores.
+    given: BTreeMap<u16, u16>,
     /// Servers whose directory was not given.
     pub missing: Vec<String>,
 }
 
+/// A chain in a store.
+struct Holding {
+    server: u16,
+    /// The generation at which it was moved there; 0 for one that was made there.
+    generation: u32,
+    /// It lies in no directory of its own.
+    is_own: bool,
+    dir: PathBuf,
+}
+
 impl Stores {
-    /// Reads the directories; each says which server it was.
-    pub fn open(dirs: &[PathBuf], servers: &[String]) -> Result<Stores> {
+    /// Reads the directories; each says which server it was. `head`: the server that a chain leads to, as far as the metadata
+    /// knows: where its store has none of the chain, it has moved since, and the last one that got it counts.
+    pub fn open(dirs: &[PathBuf], servers: &[String], head: impl Fn(u16) -> u16) -> Result<Stores> {
         let (objects, parts, lost, ids, given) = Default::default();
         let mut stores = Stores { objects, parts, lost, ids, given, missing: servers.to_vec() };
+        let mut holdings: BTreeMap<u16, Vec<Holding>> = BTreeMap::new();
         for dir in dirs {
             let identity = Identity::read(dir).map_err(|error| anyhow::anyhow!("{error}"))?;
             let Some(server) = servers.iter().position(|name| *name == identity.node) else {
@@ -37,16 +50,29 @@ impl Stores {
                 );
             };
             stores.missing.retain(|name| *name != identity.node);
-            stores.given.insert(server as u16);
-            stores.read(server as u16, dir).with_context(|| dir.display().to_string())?;
+            let held = held(server as u16, dir).with_context(|| dir.display().to_string())?;
+            for (chain, holding) in held {
+                // What lies in no directory of its own is the chain only where the metadata says so.
+                if holding.is_own && head(chain) != holding.server {
+                    continue;
+                }
+                holdings.entry(chain).or_default().push(holding);
+            }
+        }
+        for (chain, held) in holdings {
+            let rank = |one: &&Holding| (one.server == head(chain), one.generation);
+            let Some(one) = held.iter().max_by_key(rank) else { continue };
+            stores.given.insert(chain, one.server);
+            stores.read(chain, &one.dir).with_context(|| one.dir.display().to_string())?;
         }
         Ok(stores)
     }
 
-    fn read(&mut self, server: u16, dir: &Path) -> Result<()> {
-        for low in std::fs::read_dir(dir.join("objects"))? {
+    fn read(&mut self, chain: u16, dir: &Path) -> Result<()> {
+        for low in std::fs::read_dir(dir)? {
             let low = low?;
-            if !low.file_type()?.is_dir() {
+            let is_low = low.file_name().as_encoded_bytes().iter().all(u8::is_ascii_hexdigit);
+            if !low.file_type()?.is_dir() || !is_low {
                 continue;
             }
             for object in std::fs::read_dir(low.path())? {
@@ -55,18 +81,18 @@ impl Stores {
                 let (id, epoch) = match objects::kept(name) {
                     // For a move that the metadata knows: it may not have been installed any more.
                     Some((id, epoch, Kept::Staged)) => {
-                        self.parts.insert((server, id, epoch), path);
+                        self.parts.insert((chain, id, epoch), path);
                         continue;
                     }
                     Some((id, _, Kept::Lost)) => {
-                        self.lost.insert((server, id));
+                        self.lost.insert((chain, id));
                         continue;
                     }
                     Some((id, epoch, Kept::Object)) if !objects::is_left(epoch) => (id, epoch),
                     _ => continue,
                 };
                 self.ids.insert(id, ());
-                let held = self.objects.entry((server, id)).or_insert((epoch, path.clone()));
+                let held = self.objects.entry((chain, id)).or_insert((epoch, path.clone()));
                 if epoch >= held.0 {
                     *held = (epoch, path);
                 }
@@ -75,11 +101,10 @@ impl Stores {
         Ok(())
     }
 
-    /// Whether what a server held of a file is lost, or the server's directory was not given.
-    pub fn lacks(&self, server: u16, id: Id) -> bool {
-        let is_lost =
-            self.lost.contains(&(server, id)) && !self.objects.contains_key(&(server, id));
-        !self.given.contains(&server) || is_lost
+    /// Whether what a chain held of a file is lost, or no store that was given has the chain.
+    pub fn lacks(&self, chain: u16, id: Id) -> bool {
+        let is_lost = self.lost.contains(&(chain, id)) && !self.objects.contains_key(&(chain, id));
+        !self.given.contains_key(&chain) || is_lost
     }
 
     /// All files that have an object.
@@ -87,20 +112,22 @@ impl Stores {
         self.ids.keys().copied()
     }
 
-    /// Another server that has an object of a file of a later epoch than is known: the file has moved there.
-    pub fn moved_to(&self, id: Id, servers: &[u16], known: u32) -> Option<u16> {
-        self.given.iter().copied().filter(|at| !servers.contains(at)).find(|at| {
-            let object = self.objects.get(&(*at, id));
+    /// A server that has an object of a file on another chain, of a later epoch than is known: the file has moved there.
+    pub fn moved_to(&self, id: Id, chains: &[u16], known: u32) -> Option<u16> {
+        let others = self.given.iter().filter(|(chain, _)| !chains.contains(chain));
+        let mut moved = others.filter(|(chain, _)| {
+            let object = self.objects.get(&(**chain, id));
             object.is_some_and(|(epoch, path)| *epoch > known && has_bytes(path))
-        })
+        });
+        moved.next().map(|(_, server)| *server)
     }
 
     /// An object's file and length.
     /// Of a file of a known epoch what is staged for that epoch stands for an older object.
-    pub fn object(&self, server: u16, id: Id, known: Option<u32>) -> Result<Option<(File, u64)>> {
-        let object = self.objects.get(&(server, id));
+    pub fn object(&self, chain: u16, id: Id, known: Option<u32>) -> Result<Option<(File, u64)>> {
+        let object = self.objects.get(&(chain, id));
         let is_there = object.is_some_and(|(epoch, _)| Some(*epoch) >= known);
-        let part = known.and_then(|epoch| self.parts.get(&(server, id, epoch)));
+        let part = known.and_then(|epoch| self.parts.get(&(chain, id, epoch)));
         let path = match part.filter(|_| !is_there) {
             Some(part) => Some(part),
             None => object.map(|(_, path)| path),
@@ -110,6 +137,30 @@ impl Stores {
         let length = file.metadata()?.len();
         Ok(Some((file, length)))
     }
+}
+
+/// The chains in a store: its own, which lies where older versions have theirs, and those that its identity names.
+fn held(server: u16, dir: &Path) -> Result<Vec<(u16, Holding)>> {
+    let objects = dir.join("objects");
+    let identity = match std::fs::read_to_string(objects.join("identity")) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        identity => identity?,
+    };
+    let numbers = |key: &'static str| {
+        let lines = identity.lines().filter_map(move |line| line.strip_prefix(key));
+        lines.map(|line| line.split(' ').filter_map(|n| n.parse().ok()).collect::<Vec<u32>>())
+    };
+    let mut held = Vec::new();
+    if !numbers("left ").any(|left| left.first() == Some(&u32::from(server))) {
+        held.push((server, Holding { server, generation: 0, is_own: true, dir: objects.clone() }));
+    }
+    for line in numbers("chain ") {
+        let [chain, stay, generation] = line[..] else { continue };
+        let dir = objects.join(format!("c{chain}.{stay}"));
+        held.retain(|(other, _)| u32::from(*other) != chain);
+        held.push((chain as u16, Holding { server, generation, is_own: false, dir }));
+    }
+    Ok(held)
 }
 
 fn has_bytes(path: &Path) -> bool {

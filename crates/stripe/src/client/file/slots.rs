@@ -2,7 +2,9 @@
 
 use super::OpenFile;
 use crate::chain::Served;
-use crate::client::{Error, Link, Result, Shared, Start, UnsyncedSlot, data_call};
+use crate::client::chain::Head;
+use crate::client::data::data_call_by;
+use crate::client::{Error, Link, Result, Shared, Start, UnsyncedSlot};
 use crate::objects::{self, DataOp, DataReply, LOST_WITH_DISK, Object};
 use crate::ops::Id;
 use covey_ninep::client::{Call, CallError, Conn, Fid};
@@ -27,6 +29,8 @@ pub(super) struct Slot {
     /// When the file was opened, if something was written before and no answer has told yet in which
     /// start: then one that was later may have lost it.
     unmet_since: Option<Instant>,
+    /// The server that it was.
+    server: Option<Arc<Link>>,
     /// Some of it was written in an earlier one, and may be lost.
     is_lost: bool,
 }
@@ -68,13 +72,24 @@ impl OpenFile {
     }
 
     /// A request that depends on what the server holds unsynced was answered on a connection.
-    pub(super) fn note_machine(&self, slot: usize, start: Option<Start>) {
-        let mut state = self.lock();
-        let held = &mut state.slots[slot];
+    pub(super) async fn note_machine(&self, slot: usize, link: &Arc<Link>, start: Option<Start>) {
         // None: nobody could look in time, so the next answer tells.
-        if let Some(start) = start {
-            held.met(start);
-        }
+        let Some(start) = start else { return };
+        let before = {
+            let mut state = self.lock();
+            let held = &mut state.slots[slot];
+            let before = held.server.replace(link.clone());
+            match before.filter(|before| !Arc::ptr_eq(before, link)) {
+                None => return held.met(start),
+                Some(before) => before,
+            }
+        };
+        // The chain was moved, with all that was written and not lost before: on stable storage.
+        let machine = match before.conn(before.now()).await {
+            Ok((generation, _)) => before.machine(generation).map(|start| start.machine),
+            Err(_) => None,
+        };
+        self.lock().slots[slot].moved(machine, start);
     }
 
     /// One request on the object of `slot`, repeated on a new connection while there is time.
@@ -129,7 +144,7 @@ impl OpenFile {
             match result {
                 Ok(reply) => {
                     if !is_read {
-                        self.note_machine(slot, start);
+                        self.note_machine(slot, link, start).await;
                     }
                     return Ok(reply);
                 }
@@ -149,7 +164,7 @@ impl OpenFile {
                         continue;
                     }
                     if error.code() == Errno::EIO {
-                        return Err(explained(fs, link, self.id, error).await);
+                        return Err(explained(fs, &head, self.id, error).await);
                     }
                     // EBADF: someone else's opening of this fid failed. Ours may not, and a program
                     // must not hear that its own descriptor is bad.
@@ -222,11 +237,12 @@ impl OpenFile {
 }
 
 /// Why an object cannot be had: 9P tells a number only.
-async fn explained(fs: &Shared, link: &Arc<Link>, id: Id, error: Error) -> Error {
-    let look = pin!(data_call(link, DataOp::Look { ids: List(vec![id]) }));
+async fn explained(fs: &Shared, head: &Head, id: Id, error: Error) -> Error {
+    let (link, op) = (&head.link, DataOp::Look { ids: List(vec![id]) });
+    let look = pin!(data_call_by(link, &op, head.served));
     let time = pin!(fs.net.sleep(EXPLAINED_WITHIN));
     match select(look, time).await {
-        Either::Left((Ok(DataReply::Objects { objects }), _))
+        Either::Left((Ok((DataReply::Objects { objects }, _)), _))
             if objects.0.iter().any(Object::is_lost) =>
         {
             let text = format!("what {} held of the file {LOST_WITH_DISK}", link.server());
@@ -278,6 +294,13 @@ impl Slot {
         if before.machine.is_some() {
             (self.machine, self.unmet_since) = (before.machine, None);
         }
+    }
+
+    /// Another server has answered; the machine of the one before it has this start now, if that is known. Where it is not the
+    /// one in which something was written, that may have been lost before it was moved.
+    fn moved(&mut self, before: Option<u64>, start: Start) {
+        self.is_lost |= self.is_dirty() && self.machine.is_some() && self.machine != before;
+        (self.machine, self.unmet_since) = (Some(start.machine), None);
     }
 
     /// The server has answered in this start of its machine.

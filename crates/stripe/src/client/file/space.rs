@@ -162,7 +162,8 @@ impl OpenFile {
         match self.data_op(fs, slot, op).await? {
             // What the server has not synced of it is lost with its power.
             (DataReply::Done {}, start) => {
-                self.note_machine(slot, start);
+                let link = self.chains[slot].link();
+                self.note_machine(slot, &link, start).await;
                 Ok(())
             }
             (other, _) => Err(odd(&other)),

@@ -76,6 +76,7 @@ impl<K: Kv> Store<K> {
             | Op::Place { .. }
             | Op::AddServer { .. }
             | Op::RaiseChain { .. }
+            | Op::MoveChain { .. }
             | Op::Restored {}
                 if self.moves_heads(op) =>
             {

@@ -1,0 +1,314 @@
+//! A chain that comes from another server: it is put together in a directory of its own, which counts for nothing until the
+//! identity names it (see [`super::dirs`]).
+
+use super::{DataTree, Line, dirs, standing};
+use covey_io::disk::{Disk, DiskFile, Flush, Open};
+use covey_io::task;
+use covey_ninep::tree::{Errno, Outcome, Result};
+use covey_stripe::objects::{DataReply, Kept, Put};
+use covey_stripe::ops::Id;
+use covey_wire::{Bytes, Name};
+use std::io::{self, IoSlice};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// A chain that is being received.
+pub(super) struct Receiving {
+    stay: u32,
+    /// The connection of its mover.
+    line: Rc<Line>,
+}
+
+/// What is put where.
+pub(super) struct Piece {
+    pub chain: u16,
+    pub stay: u32,
+    pub id: Id,
+    pub epoch: u32,
+    pub kept: u8,
+    pub how: u8,
+    pub offset: u64,
+    pub data: Bytes,
+}
+
+impl DataTree {
+    /// Begins to receive a chain, in an empty directory; whatever else was received of it is forgotten. Answers with the number
+    /// of its stay.
+    pub(super) async fn receive(
+        self: Rc<Self>,
+        line: Rc<Line>,
+        store: Name,
+        chain: u16,
+    ) -> Result<DataReply> {
+        self.standing.must_be(&store)?;
+        if self.chains.serves(chain) {
+            return Err(Errno::because(Errno::EBUSY, format!("chain {chain} is served here")));
+        }
+        let before = self.receiving.borrow_mut().remove(&chain);
+        if let Some(before) = before {
+            self.remove_later(dirs::of_stay(&self.identity_dir(), chain, before.stay));
+        }
+        // Never one that was given before: what comes late is for that.
+        let stay = self.standing.stay_of(chain).map_or(1, |stay| stay.number + 1);
+        let stay = stay.max(self.stay_last.get() + 1);
+        self.stay_last.set(stay);
+        let (disk, dir) = (self.disk.clone(), dirs::of_stay(&self.identity_dir(), chain, stay));
+        task::blocking(move || remove_stay(&*disk, &dir)).await?;
+        self.make_dirs(vec![chain], stay).await?;
+        self.mark_unused(chain, stay).await?;
+        self.receiving.borrow_mut().insert(chain, Receiving { stay, line });
+        Ok(DataReply::Received { stay })
+    }
+
+    /// ESTALE where the server has started anew since, since what was put before may be lost, and for whoever comes on another
+    /// connection: what was sent on the one before may still come, and would put old bytes in the place of newer ones.
+    fn must_receive(&self, line: &Rc<Line>, chain: u16, stay: u32) -> Result<PathBuf> {
+        match self.receiving.borrow().get(&chain) {
+            Some(now) if now.stay == stay && Rc::ptr_eq(&now.line, line) => {
+                Ok(dirs::of_stay(&self.identity_dir(), chain, stay))
+            }
+            _ => {
+                let what = format!(
+                    "chain {chain} is not being received from there: the server has started anew since, or the connection is another"
+                );
+                Err(Errno::because(Errno::ESTALE, what))
+            }
+        }
+    }
+
+    pub(super) fn put(self: &Rc<Self>, line: &Rc<Line>, piece: Piece) -> Outcome<DataReply> {
+        let begin = || -> Result<(PathBuf, Put)> {
+            let dir = self.must_receive(line, piece.chain, piece.stay)?;
+            let kept = Kept::of(piece.kept).ok_or(Errno::EINVAL)?;
+            let how = Put::of(piece.how).ok_or(Errno::EINVAL)?;
+            self.check_reserve(piece.data.len() as u64)?;
+            Ok((dirs::path_of(&dir, piece.id, piece.epoch, kept), how))
+        };
+        let (path, how) = match begin() {
+            Ok(begun) => begun,
+            Err(error) => return Outcome::Now(Err(error)),
+        };
+        let disk = self.disk.clone();
+        Outcome::later(async move {
+            task::blocking(move || put(&*disk, &path, how, piece.offset, &piece.data)).await?;
+            Ok(DataReply::Done {})
+        })
+    }
+
+    /// Nothing is there of a file any more.
+    pub(super) fn clear(
+        self: &Rc<Self>,
+        line: &Rc<Line>,
+        (chain, stay): (u16, u32),
+        id: Id,
+    ) -> Outcome<DataReply> {
+        let dir = match self.must_receive(line, chain, stay) {
+            Ok(dir) => dir.join(format!("{:02x}", id % dirs::FANOUT)),
+            Err(error) => return Outcome::Now(Err(error)),
+        };
+        let (disk, prefix) = (self.disk.clone(), format!("{id:016x}"));
+        Outcome::later(async move {
+            task::blocking(move || {
+                let names = disk.list(&dir)?;
+                let own = names
+                    .iter()
+                    .filter(|name| name.as_encoded_bytes().starts_with(prefix.as_bytes()));
+                own.into_iter().try_for_each(|name| disk.remove(&dir.join(name)))
+            })
+            .await?;
+            Ok(DataReply::Done {})
+        })
+    }
+
+    /// What was received is the chain, in this store, from now on. It is not served before the metadata server says so.
+    pub(super) async fn settle(
+        self: Rc<Self>,
+        line: Rc<Line>,
+        store: Name,
+        chain: u16,
+        (stay, generation): (u32, u32),
+    ) -> Result<DataReply> {
+        self.standing.must_be(&store)?;
+        self.must_receive(&line, chain, stay)?;
+        if self.chains.serves(chain) {
+            return Err(Errno::because(Errno::EBUSY, format!("chain {chain} is served here")));
+        }
+        let (disk, objects) = (self.disk.clone(), self.identity_dir());
+        task::blocking(move || {
+            dirs::of_chain(&objects, chain, stay).try_for_each(|dir| disk.sync_dir(&dir))?;
+            let dir = dirs::of_stay(&objects, chain, stay);
+            remove_if_there(&*disk, &dir.join(UNUSED))?;
+            disk.sync_dir(&dir)
+        })
+        .await?;
+        // Once: whoever puts something now comes too late.
+        self.must_receive(&line, chain, stay)?;
+        self.receiving.borrow_mut().remove(&chain);
+        let before = self.standing.stay_of(chain);
+        self.take_chain(chain, standing::Stay { number: stay, generation }).await?;
+        if let Some(before) = before {
+            self.mark_unused(chain, before.number).await?;
+            self.remove_later(dirs::of_stay(&self.identity_dir(), chain, before.number));
+        }
+        Ok(DataReply::Done {})
+    }
+
+    /// What was received is not wanted.
+    pub(super) fn spare(&self, line: &Rc<Line>, chain: u16, stay: u32) -> Result<DataReply> {
+        let dir = self.must_receive(line, chain, stay)?;
+        self.receiving.borrow_mut().remove(&chain);
+        self.remove_later(dir);
+        Ok(DataReply::Done {})
+    }
+
+    /// A chain was moved away at this generation: it is forgotten, and its objects are removed. Nothing of one that has come back since.
+    pub(super) async fn drop_chain(
+        self: Rc<Self>,
+        store: Name,
+        chain: u16,
+        generation: u32,
+    ) -> Result<DataReply> {
+        self.standing.must_be(&store)?;
+        let stay = self.standing.stay_of(chain);
+        let is_back = stay.is_some_and(|stay| stay.generation >= generation);
+        if is_back || self.standing.left_at(chain).is_some_and(|left| left >= generation) {
+            return Ok(DataReply::Done {});
+        }
+        if self.chains.serves(chain) {
+            return Err(Errno::because(Errno::EBUSY, format!("chain {chain} is served here")));
+        }
+        self.change_identity(move |identity| {
+            identity.held.chains.remove(&chain);
+            identity.held.left.insert(chain, generation);
+        })
+        .await?;
+        match stay {
+            Some(stay) => {
+                self.close_other(chain);
+                self.mark_unused(chain, stay.number).await?;
+                self.remove_later(dirs::of_stay(&self.identity_dir(), chain, stay.number));
+            }
+            None if self.own_chain() == Some(chain) => self.remove_own(),
+            None => {}
+        }
+        Ok(DataReply::Done {})
+    }
+
+    /// The own chain has left: its directories stay, empty.
+    fn remove_own(self: &Rc<Self>) {
+        self.forget_all();
+        let (disk, dirs): (_, Vec<PathBuf>) =
+            (self.disk.clone(), (0..self.fanout).map(|low| self.dir(low)).collect());
+        task::spawn(async move {
+            let removed =
+                task::blocking(move || dirs.iter().try_for_each(|dir| empty(&*disk, dir)));
+            if let Err(error) = removed.await {
+                tracing::warn!("objects of a chain that has left are not all removed: {error}");
+            }
+        });
+    }
+
+    /// Says in a stay's directory that nothing there is of use: only then a start removes it, since an identity that is lost
+    /// names no directory either.
+    async fn mark_unused(&self, chain: u16, stay: u32) -> Result<()> {
+        let (disk, dir) = (self.disk.clone(), dirs::of_stay(&self.identity_dir(), chain, stay));
+        let mark = move || {
+            disk.open(&dir.join(UNUSED), Open::Create)?;
+            disk.sync_dir(&dir)
+        };
+        Ok(task::blocking(mark).await?)
+    }
+
+    fn remove_later(&self, dir: PathBuf) {
+        let disk = self.disk.clone();
+        task::spawn(async move {
+            let shown = dir.display().to_string();
+            if let Err(error) = task::blocking(move || remove_stay(&*disk, &dir)).await {
+                // The next start tries again.
+                tracing::warn!("{shown} is not all removed: {error}");
+            }
+        });
+    }
+
+    /// At a start: what was received and did not become a chain, and what has left and was not removed.
+    pub(super) fn remove_remains(&self) -> io::Result<()> {
+        for name in self.disk.list(&self.identity_dir())? {
+            let Some((chain, stay)) = name.to_str().and_then(dirs::parse_stay) else { continue };
+            let dir = self.identity_dir().join(name);
+            let is_held = self.standing.stay_of(chain).is_some_and(|held| held.number == stay);
+            if !is_held && self.disk.stat(&dir.join(UNUSED)).is_ok() {
+                remove_stay(&*self.disk, &dir)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn put(disk: &dyn Disk, path: &Path, how: Put, offset: u64, data: &[u8]) -> io::Result<()> {
+    let open = if how == Put::Begin { Open::Truncate } else { Open::Existing };
+    let file = disk.open(path, open)?;
+    match how {
+        Put::Begin => Ok(()),
+        Put::Go if file.write_all_blocking(offset, &[IoSlice::new(data)])? == data.len() => Ok(()),
+        Put::Go => Err(io::ErrorKind::StorageFull.into()),
+        Put::Empty => {
+            let length = data.try_into().map_or(0, u64::from_le_bytes);
+            let end = offset.saturating_add(length).min(file.stat()?.bytes);
+            if offset >= end { Ok(()) } else { zero(&*file, offset, end) }
+        }
+        Put::End => {
+            file.set_length(offset)?;
+            file.sync_blocking(Flush::All)
+        }
+    }
+}
+
+/// A range reads as zeros, with space of its own only where the file system knows no other way.
+fn zero(file: &dyn DiskFile, mut offset: u64, end: u64) -> io::Result<()> {
+    match file.punch(offset, end - offset) {
+        Err(error) if error.raw_os_error() == Some(Errno::EOPNOTSUPP as i32) => {}
+        punched => return punched,
+    }
+    let zeros = vec![0; 1 << 16];
+    while offset < end {
+        let piece = &zeros[..zeros.len().min((end - offset) as usize)];
+        if file.write_all_blocking(offset, &[IoSlice::new(piece)])? != piece.len() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        offset += piece.len() as u64;
+    }
+    Ok(())
+}
+
+/// Removes a stay's directory with all that is in it, as far as it is there.
+fn remove_stay(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+    for low in (0..dirs::FANOUT).map(|low| dir.join(format!("{low:02x}"))) {
+        empty(disk, &low)?;
+        disk.remove_dir(&low)?;
+    }
+    // Last: until then it says that the rest may go.
+    remove_if_there(disk, &dir.join(UNUSED))?;
+    disk.remove_dir(dir)
+}
+
+fn remove_if_there(disk: &dyn Disk, path: &Path) -> io::Result<()> {
+    match disk.remove(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// In a stay's directory: nothing there is of use.
+const UNUSED: &str = "unused";
+
+fn empty(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+    let names = match disk.list(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        names => names?,
+    };
+    names.iter().try_for_each(|name| disk.remove(&dir.join(name)))
+}
+
+#[cfg(test)]
+#[path = "receive_tests.rs"]
+mod tests;

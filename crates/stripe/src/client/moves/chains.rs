@@ -1,0 +1,376 @@
+//! A chain that goes to another I/O server while it is used: the copying half (what the metadata server does of it is said
+//! at its `HoldChain`).
+//!
+//! Everything is copied while the chain serves, then what has changed meanwhile, until that is little. For the last of it the
+//! chain is held back: clients wait, as for a server that starts anew. What fails at any time leaves the chain where it is.
+
+use super::super::{Fs, data_call};
+use super::Pace;
+use crate::error::{Error, Result};
+use crate::objects::{COPY_BLOCK, Changed, DataOp, DataReply, FileOf, Kept, Put, WHOLE, of_chain};
+use crate::ops::{Caller, Id, Op, Reply};
+use covey_ninep::tree::Errno;
+use covey_wire::{Bytes, List, Name, Payload};
+use futures_util::future::{Either, select};
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Objects copied at the same time.
+const OBJECTS: usize = 16;
+/// Objects listed with one request.
+const LIST: u32 = 1024;
+/// Bytes copied with one request.
+const PIECE: u64 = 1 << 20;
+/// So few changes are copied while the chain is held back.
+const FEW: usize = 256;
+/// Passes over what has changed before the chain is held back although it is more, as long as it is not too much.
+const PASSES: usize = 12;
+const MANY: usize = 2048;
+/// How often it is tried to hold it back.
+const TRIES: usize = 4;
+/// How often everything is copied anew.
+const WHOLE_COPIES: usize = 3;
+/// How long the copying of the rest may take: clients wait for three seconds.
+const REST: Duration = Duration::from_millis(1200);
+const PAUSE: Duration = Duration::from_millis(200);
+
+impl Fs {
+    /// Gives a chain to another I/O server, with all that lies on it, while it is used; answers how many bytes were copied.
+    /// Whoever waits for it is refused by nobody. One chain is held back at a time: EBUSY for the others.
+    pub async fn move_chain(&self, chain: u16, server: u16, pace: &Pace) -> Result<u64> {
+        let table = self.chains().await?;
+        let odd = || Error::because(Errno::EINVAL, format!("chain {chain} is not known"));
+        let from = table.get(usize::from(chain)).and_then(|chain| chain.head()).ok_or_else(odd)?;
+        if from.server == server {
+            let what = format!("chain {chain} is on that server already");
+            return Err(Error::because(Errno::EINVAL, what));
+        }
+        let store = self.store_of(server).await?;
+        let copied = AtomicU64::new(0);
+        let mut job =
+            Job { fs: self, chain, from: from.server, to: server, store, stay: 0, pace, copied };
+        // First: a server that has given the chain away refuses.
+        job.ask(DataOp::Watch { is_on: true }).await?;
+        let moved = job.run().await;
+        if moved.is_err() {
+            pace.take_back(job.copied.load(Ordering::Relaxed));
+            job.give_up().await;
+        }
+        moved.map(|()| job.copied.load(Ordering::Relaxed))
+    }
+
+    /// The store that an I/O server serves from.
+    async fn store_of(&self, server: u16) -> Result<Name> {
+        match self.ask(&Caller::default(), Op::Stores {}).await? {
+            Reply::Stores { stores } => {
+                let state = stores.0.into_iter().nth(server.into());
+                let state = state.filter(|state| !state.known.is_empty() && state.why.is_empty());
+                let text = "the I/O server takes no chain: its store is not known";
+                Ok(state.ok_or_else(|| Error::because(Errno::EIO, text))?.known)
+            }
+            _ => Err(odd("Stores")),
+        }
+    }
+}
+
+struct Job<'a> {
+    fs: &'a Fs,
+    chain: u16,
+    from: u16,
+    to: u16,
+    /// The store of the server that it goes to.
+    store: Name,
+    stay: u32,
+    pace: &'a Pace,
+    copied: AtomicU64,
+}
+
+impl Job<'_> {
+    async fn run(&mut self) -> Result<()> {
+        self.copy_all().await?;
+        let mut copies = 1;
+        for _ in 0..TRIES {
+            // Changes that are not yet copied, when all are not few.
+            let mut left = Some(Vec::new());
+            for pass in 0.. {
+                left = self.changes().await?;
+                match &left {
+                    None if copies == WHOLE_COPIES => {
+                        return Err(busy("it changes faster than it is copied"));
+                    }
+                    None => {
+                        copies += 1;
+                        self.ask(DataOp::Watch { is_on: true }).await?;
+                        self.copy_all().await?;
+                    }
+                    Some(changes) if changes.len() <= FEW => break,
+                    Some(changes) if pass >= PASSES && changes.len() <= MANY => break,
+                    Some(_) if pass >= 3 * PASSES => {
+                        return Err(busy("it changes faster than it is copied"));
+                    }
+                    Some(changes) => self.copy_changes(changes, true).await?,
+                }
+            }
+            self.copy_changes(&left.unwrap_or_default(), true).await?;
+            let (chain, server) = (self.chain, self.to);
+            let held = self.fs.ask(&Caller::default(), Op::HoldChain { chain, server }).await;
+            let generation = match held {
+                Ok(Reply::Held { generation }) => generation,
+                Ok(_) => return Err(odd("HoldChain")),
+                Err(error) if error.code() == Errno::EBUSY => {
+                    self.fs.shared.net.sleep(PAUSE).await;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let rest = {
+                let rest = pin!(self.copy_rest(generation));
+                let time = pin!(self.fs.shared.net.sleep(REST));
+                match select(rest, time).await {
+                    Either::Left((rest, _)) => rest,
+                    Either::Right(_) => Ok(false),
+                }
+            };
+            match rest {
+                Ok(true) => {
+                    let store = self.store.clone();
+                    let switch = Op::SwitchChain { chain, server, generation, store };
+                    return self.fs.ask(&Caller::default(), switch).await.map(drop);
+                }
+                // What was not copied of what has changed is not known any more, and what was sent may still arrive: it begins anew.
+                Ok(false) => {
+                    self.release().await;
+                    return Err(busy(
+                        "the last of it is not copied in the time that others can wait",
+                    ));
+                }
+                Err(error) => {
+                    self.release().await;
+                    return Err(error);
+                }
+            }
+        }
+        Err(busy("its I/O server does not end what is under way"))
+    }
+
+    /// What has changed since the chain was held back; whether all of it was copied.
+    async fn copy_rest(&self, generation: u32) -> Result<bool> {
+        match self.changes().await? {
+            Some(changes) if changes.len() <= MANY => self.copy_changes(&changes, false).await?,
+            _ => return Ok(false),
+        }
+        let (store, chain, stay) = (self.store.clone(), self.chain, self.stay);
+        self.put(DataOp::Settle { store, chain, stay, generation }).await?;
+        Ok(true)
+    }
+
+    async fn release(&self) {
+        let release = Op::ReleaseChain { chain: self.chain };
+        // It is given back after a while by itself.
+        let _ = self.fs.ask(&Caller::default(), release).await;
+    }
+
+    async fn give_up(&self) {
+        let (chain, stay) = (self.chain, self.stay);
+        let _ = self.ask(DataOp::Watch { is_on: false }).await;
+        if stay > 0 {
+            let _ = self.put(DataOp::Spare { chain, stay }).await;
+        }
+    }
+
+    /// An operation on the chain where it is.
+    async fn ask(&self, op: DataOp) -> Result<DataReply> {
+        let link = self.fs.shared.data.get(self.from)?;
+        data_call(&link, of_chain(self.from, self.chain, op)).await
+    }
+
+    /// An operation on the server that it goes to.
+    async fn put(&self, op: DataOp) -> Result<DataReply> {
+        data_call(&self.fs.shared.data.get(self.to)?, op).await
+    }
+
+    /// What has changed since this was asked last; None where everything counts as changed.
+    async fn changes(&self) -> Result<Option<Vec<Changed>>> {
+        match self.ask(DataOp::Changes {}).await? {
+            DataReply::Changes { is_all: true, .. } => Ok(None),
+            DataReply::Changes { parts, .. } => Ok(Some(parts.0)),
+            _ => Err(odd("Changes")),
+        }
+    }
+
+    /// Copies everything, to where nothing is yet.
+    async fn copy_all(&mut self) -> Result<()> {
+        let (store, chain) = (self.store.clone(), self.chain);
+        self.stay = match self.put(DataOp::Receive { store, chain }).await? {
+            DataReply::Received { stay } => stay,
+            _ => return Err(odd("Receive")),
+        };
+        let mut after = 0;
+        loop {
+            let DataReply::Files { files } = self.ask(DataOp::Files { after, count: LIST }).await?
+            else {
+                return Err(odd("Files"));
+            };
+            let Some(last) = files.0.last() else { return Ok(()) };
+            after = last.id;
+            let mut by_id: BTreeMap<Id, Vec<FileOf>> = BTreeMap::new();
+            files.0.iter().for_each(|file| by_id.entry(file.id).or_default().push(*file));
+            self.copy_objects(by_id.into_iter().collect(), true, true).await?;
+        }
+    }
+
+    /// Copies what has changed: objects with all that is beside them, or blocks of them.
+    async fn copy_changes(&self, changes: &[Changed], is_paced: bool) -> Result<()> {
+        let mut by_id: BTreeMap<Id, Vec<u32>> = BTreeMap::new();
+        for change in changes {
+            by_id.entry(change.id).or_default().push(change.block);
+        }
+        let ids: Vec<Id> = by_id.keys().copied().collect();
+        for ids in ids.chunks(LIST as usize) {
+            let DataReply::Files { files } =
+                self.ask(DataOp::FilesOf { ids: List(ids.to_vec()) }).await?
+            else {
+                return Err(odd("FilesOf"));
+            };
+            let mut whole: Vec<(Id, Vec<FileOf>)> = Vec::new();
+            let mut parts = Vec::new();
+            for &id in ids {
+                let files: Vec<FileOf> =
+                    files.0.iter().filter(|file| file.id == id).copied().collect();
+                match (&by_id[&id][..], &files[..]) {
+                    (blocks, [file])
+                        if !blocks.contains(&WHOLE) && file.kept == Kept::Object as u8 =>
+                    {
+                        parts.push((*file, blocks.to_vec()));
+                    }
+                    _ => whole.push((id, files)),
+                }
+            }
+            self.copy_objects(whole, false, is_paced).await?;
+            let copies =
+                parts.into_iter().map(|(file, blocks)| self.copy_blocks(file, blocks, is_paced));
+            stream::iter(copies).buffer_unordered(OBJECTS).try_collect::<Vec<()>>().await?;
+        }
+        Ok(())
+    }
+
+    /// Copies all files of objects. Unless nothing is there of them yet, what is there goes first.
+    async fn copy_objects(
+        &self,
+        objects: Vec<(Id, Vec<FileOf>)>,
+        are_new: bool,
+        is_paced: bool,
+    ) -> Result<()> {
+        let copies = objects.into_iter().map(|(id, files)| async move {
+            let (chain, stay) = (self.chain, self.stay);
+            if !are_new {
+                self.put(DataOp::Clear { chain, stay, id }).await?;
+            }
+            for file in files {
+                self.copy_file(file, is_paced).await?;
+            }
+            Ok::<(), Error>(())
+        });
+        stream::iter(copies).buffer_unordered(OBJECTS).try_collect::<Vec<()>>().await.map(drop)
+    }
+
+    /// A whole file. One that is gone has changed meanwhile, and is met again.
+    async fn copy_file(&self, file: FileOf, is_paced: bool) -> Result<()> {
+        self.put_piece(&file, Put::Begin, 0, Bytes::new()).await?;
+        let size = match self.copy_range(&file, 0..file.bytes, false, is_paced).await {
+            Err(error) if error.code() == Errno::ENOENT => 0,
+            other => other.map(|()| file.bytes)?,
+        };
+        self.put_piece(&file, Put::End, size, Bytes::new()).await
+    }
+
+    /// Blocks of an object of which the rest was copied.
+    async fn copy_blocks(&self, file: FileOf, mut blocks: Vec<u32>, is_paced: bool) -> Result<()> {
+        blocks.sort_unstable();
+        let copied = async {
+            let mut at = 0;
+            while at < blocks.len() {
+                let run = blocks[at..]
+                    .iter()
+                    .zip(blocks[at]..)
+                    .take_while(|(block, next)| *block == next);
+                let run = run.take((PIECE / COPY_BLOCK) as usize).count();
+                let first = u64::from(blocks[at]) * COPY_BLOCK;
+                let end = (first + run as u64 * COPY_BLOCK).min(file.bytes);
+                self.copy_range(&file, first..end, true, is_paced).await?;
+                at += run;
+            }
+            self.put_piece(&file, Put::End, file.bytes, Bytes::new()).await
+        };
+        match copied.await {
+            // It was not there, under whatever name: what has got another one has changed as a whole.
+            Err(error) if error.code() == Errno::ENOENT => {
+                let ids = List(vec![file.id]);
+                let DataReply::Files { files } = self.ask(DataOp::FilesOf { ids }).await? else {
+                    return Err(odd("FilesOf"));
+                };
+                Box::pin(self.copy_objects(vec![(file.id, files.0)], true, is_paced)).await
+            }
+            other => other,
+        }
+    }
+
+    /// Copies a range. What is a hole there is a hole in a new file; where it was copied before it is made one.
+    async fn copy_range(
+        &self,
+        file: &FileOf,
+        range: Range<u64>,
+        is_again: bool,
+        is_paced: bool,
+    ) -> Result<()> {
+        let FileOf { id, epoch, kept, .. } = *file;
+        let (mut at, end) = (range.start, range.end);
+        while at < end {
+            let count = (end - at).min(PIECE) as u32;
+            let next = at + u64::from(count);
+            let fetch = DataOp::Fetch { id, epoch, kept, offset: at, count };
+            let DataReply::Fetched { offset, data } = self.ask(fetch).await? else {
+                return Err(odd("Fetch"));
+            };
+            let data = data.into_bytes();
+            let bytes = data.len() as u64;
+            let from = if data.is_empty() { next } else { offset };
+            if from < at || from.saturating_add(bytes) > next {
+                return Err(Error::Odd(format!("bytes of object {id:016x} that nobody asked for")));
+            }
+            if is_again && from > at {
+                let length = Bytes::copy_from_slice(&(from - at).to_le_bytes());
+                self.put_piece(file, Put::Empty, at, length).await?;
+            }
+            if !data.is_empty() {
+                if is_paced {
+                    self.pace.take(&self.fs.shared, bytes).await?;
+                }
+                self.put_piece(file, Put::Go, from, data).await?;
+                self.pace.add(bytes);
+                self.copied.fetch_add(bytes, Ordering::Relaxed);
+            }
+            at = from + bytes;
+        }
+        Ok(())
+    }
+
+    async fn put_piece(&self, file: &FileOf, how: Put, offset: u64, data: Bytes) -> Result<()> {
+        let (chain, stay, how) = (self.chain, self.stay, how as u8);
+        let FileOf { id, epoch, kept, .. } = *file;
+        let data = Payload::from(data);
+        self.put(DataOp::Put { chain, stay, id, epoch, kept, how, offset, data }).await.map(drop)
+    }
+}
+
+fn odd(what: &str) -> Error {
+    Error::Odd(format!("an odd answer to {what}"))
+}
+
+fn busy(why: &str) -> Error {
+    Error::because(Errno::EBUSY, format!("the chain stays where it is: {why}"))
+}
