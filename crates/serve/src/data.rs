@@ -99,6 +99,8 @@ pub struct DataTree {
     noted: Rc<changes::Noted>,
     /// Chains that are being received.
     receiving: RefCell<HashMap<u16, receive::Receiving>>,
+    /// What the own chain has left was removed since the start, or is now.
+    own_is_gone: Cell<bool>,
     /// The number of the last stay that was begun.
     stay_last: Cell<u32>,
 }
@@ -178,6 +180,7 @@ impl DataTree {
             watch: Watch::new("data"),
             noted: Rc::default(),
             receiving: RefCell::default(),
+            own_is_gone: Cell::default(),
             stay_last: Cell::default(),
         };
         tree.load()?;

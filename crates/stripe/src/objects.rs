@@ -341,12 +341,17 @@ messages! {
         61 Put { chain: u16, stay: u32, id: u64, epoch: u32, kept: u8, how: u8, offset: u64, data: Payload },
         /// nothing is there of an object any more
         62 Clear { chain: u16, stay: u32, id: u64 },
-        /// what was put together is the chain in this store, on stable storage; it is served when the metadata server says so
+        /// what was put together is whole, and on stable storage: a copy, which is the chain in this store when the metadata
+        /// server says that it serves it
         63 Settle { store: Name, chain: u16, stay: u32, generation: u32 },
         /// what was put together is not wanted
         64 Spare { chain: u16, stay: u32 },
         /// a chain was moved to another server at this generation: what is here of it goes
         65 Drop { store: Name, chain: u16, generation: u32 },
+        /// the copies of chains that were settled and never served
+        66 Copies {},
+        /// nobody will serve this copy: it goes. One that was served, or is another stay, is left alone
+        67 Discard { store: Name, chain: u16, stay: u32 },
         /// a piece of a copy of the metadata, which is whole with `end`
         31 Keep { offset: u64, data: Payload, end: bool },
     }
@@ -356,6 +361,17 @@ messages! {
 /// the chain is the server's own, as to servers that know no others.
 pub fn of_chain(server: u16, chain: u16, op: DataOp) -> DataOp {
     if server == chain { op } else { DataOp::In { chain, op: Payload::from(op.encode()) } }
+}
+
+record! {
+    /// A copy of a chain in a store that does not serve it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct ChainCopy for () {
+        /// The chain.
+        pub chain: u16,
+        /// The number of its stay in the store.
+        pub stay: u32,
+    }
 }
 
 messages! {
@@ -383,6 +399,8 @@ messages! {
         54 Fetched { offset: u64, data: Payload },
         /// the number of the stay that begins
         60 Received { stay: u32 },
+        /// copies of chains
+        66 Copies { copies: List<ChainCopy> },
         /// data from `data` to before `hole`; both all ones when there is no more
         20 Extent { data: u64, hole: u64 },
     }

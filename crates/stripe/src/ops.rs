@@ -429,10 +429,10 @@ operations! {
         98 FenceChain { chain: u16 },
         /// volatile: from the answer on nobody serves the chain, which is to go to this server; given back after a while
         120 HoldChain { chain: u16, server: u16 },
-        /// volatile: the chain is given back to the server that had it
-        121 ReleaseChain { chain: u16 },
+        /// volatile: the chain of this hold is given back to the server that had it
+        121 ReleaseChain { hold: u64 },
         /// volatile: the server has all of the chain in this store, and serves it from now on; ESTALE where it was given back
-        122 SwitchChain { chain: u16, server: u16, generation: u32, store: Name },
+        122 SwitchChain { chain: u16, server: u16, generation: u32, hold: u64, store: Name },
         /// server's own: the same
         123 MoveChain { chain: u16, server: u16, generation: u32, store: Name } [logged own],
         /// server's own: a server has nothing any more of a chain that was moved away from it at this generation
@@ -563,7 +563,7 @@ messages! {
         /// the tasks of moving files
         104 Tasks { tasks: List<Task> },
         /// nobody serves the chain; the generation with which it is to serve next
-        120 Held { generation: u32 },
+        120 Held { generation: u32, hold: u64 },
         /// the chains, and the names of the I/O servers
         96 Chains { servers: List<Name>, chains: List<Chain> },
         /// limits, and what is owned, in order, none where there are no more; whether all files are counted

@@ -199,7 +199,7 @@ impl Lab {
     }
 
     fn story(&self) -> String {
-        let said = ["console", "up", "look", "found", "left"];
+        let said = ["console", "up", "look", "found", "left", "moves"];
         let parts = said.map(|name| format!("--- {name}\n{}", self.text(name)));
         format!("seed {}, round {}:\n{}", self.seed, self.round, parts.join("\n"))
     }

@@ -15,6 +15,9 @@ cd /mnt
 export COVEY_CONFIG=/mnt/c/covey.toml
 # Objects whose files the loss took back go when the metadata server meets their servers.
 sleep 4
+# So do moves that were under way: on, until here.
+for io in io1 io2 io3; do "$HERE/covey" server open $io; done > /dev/null 2>&1
+"$HERE/covey" server rebalance --stop > /dev/null 2>&1
 if [ -e "$HERE/before" ]; then
     before=$(cat "$HERE/before")
     COVEY_LOOK_CONFIG=$COVEY_CONFIG COVEY_LOOK_LOGS=$HERE COVEY_LOOK_ROUND=$before \
@@ -31,4 +34,11 @@ for writer in 0 1 2; do
         COVEY_WRITER_LOG=$HERE/$name.log COVEY_WRITER_SEED=$(cat "$HERE/seed")$writer \
         "$HERE/program" --exact power_loss::a_writer_obeys --nocapture > /dev/null 2>&1 &
 done
-wait
+# Meanwhile one server after the other is emptied, and files and chains are moved about.
+while :; do
+    for io in io1 io2 io3; do
+        "$HERE/covey" server drain $io
+        "$HERE/covey" server open $io
+        "$HERE/covey" server rebalance
+    done
+done > "$HERE/moves.$round" 2>&1

@@ -274,6 +274,17 @@ impl State {
         self.journal.push(NameChange { number, sets });
     }
 
+    /// The names in a directory, also those of directories.
+    fn inside(&self, dir: &Path) -> Vec<OsString> {
+        let below = self.names.range(dir.to_owned()..).map(|(path, _)| path);
+        let dirs = self.dirs.range(dir.to_owned()..);
+        let below = below
+            .take_while(|path| path.starts_with(dir))
+            .chain(dirs.take_while(|path| path.starts_with(dir)));
+        let own = below.filter(|path| path.parent() == Some(dir));
+        own.filter_map(|path| path.file_name()).map(ToOwned::to_owned).collect()
+    }
+
     fn inode_of(&self, path: &Path) -> io::Result<u64> {
         self.names.get(path).copied().ok_or_else(|| ErrorKind::NotFound.into())
     }
@@ -346,8 +357,16 @@ impl Disk for SimDisk {
     }
 
     fn make_dir(&self, dir: &Path) -> io::Result<()> {
-        // A node's directories are made once, when it is formatted: always durable.
+        // Always durable.
         self.lock().dirs.extend(dir.ancestors().map(Path::to_owned));
+        Ok(())
+    }
+
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        let mut state = self.lock();
+        if state.inside(dir).is_empty() {
+            state.dirs.remove(dir);
+        }
         Ok(())
     }
 
@@ -357,10 +376,7 @@ impl Disk for SimDisk {
         if !state.dirs.contains(dir) {
             return Err(ErrorKind::NotFound.into());
         }
-        let inside = state.names.range(dir.to_owned()..).map(|(path, _)| path);
-        let inside = inside.take_while(|path| path.starts_with(dir));
-        let own = inside.filter(|path| path.parent() == Some(dir));
-        Ok(own.filter_map(|path| path.file_name()).map(ToOwned::to_owned).collect())
+        Ok(state.inside(dir))
     }
 
     fn stat(&self, path: &Path) -> io::Result<FileStat> {

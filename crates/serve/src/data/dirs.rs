@@ -3,7 +3,7 @@
 //! ```text
 //!   objects/identity        names the chains that have directories of their own
 //!   objects/LOW/            objects of the server's own chain, where stores of older versions have theirs
-//!   objects/cCHAIN.STAY/LOW/   objects of another chain; each stay of it in this store has its own directory
+//!   objects/cCHAIN.STAY/LOW/   objects of another chain; each stay of it in this store has its own directory, and so has a copy
 //! ```
 //!
 //! What the identity does not name counts for nothing: a chain that is moved here is put together first, and a chain
@@ -94,6 +94,7 @@ impl DataTree {
             noted: Rc::default(),
             receiving: RefCell::default(),
             stay_last: Cell::default(),
+            own_is_gone: Cell::default(),
         };
         tree.load()?;
         let tree = Rc::new(tree);
@@ -192,10 +193,20 @@ impl DataTree {
     ) -> Result<Rc<DataTree>> {
         let take = move |identity: &mut standing::Identity| {
             identity.held.left.remove(&chain);
+            identity.held.copies.remove(&chain);
             identity.held.chains.insert(chain, stay);
         };
         self.change_identity(take).await?;
         Ok(self.open_other(chain, stay.number)?)
+    }
+
+    /// Copies of chains that are served from now on are these chains. One after the other: this may be asked twice.
+    async fn take_copies(self: &Rc<Self>, chains: &[Served]) -> Result<()> {
+        let _turn = self.others.making.lock().await;
+        for &one in chains {
+            self.take_copy(one).await?;
+        }
+        Ok(())
     }
 
     /// Forgets a chain.
@@ -217,6 +228,8 @@ impl DataTree {
     ) -> Result<DataReply> {
         self.standing.must_be(&store)?;
         self.others.own.set(Some(own));
+        self.take_copies(&chains).await?;
+        self.remove_own_remains(own);
         let all: Vec<u16> = chains.iter().map(|one| one.chain).collect();
         self.make_all(&all).await?;
         let mut served = Vec::with_capacity(chains.len());

@@ -1,22 +1,24 @@
 //! A chain that comes from another server: it is put together in a directory of its own, which counts for nothing until the
-//! identity names it (see [`super::dirs`]).
+//! identity names it (see [`super::dirs`]). When it is settled the identity names it as a copy, and as the chain before it is
+//! served for the first time. A copy that the metadata server does not want goes; nobody has changed anything there.
 
 use super::{DataTree, Line, dirs, standing};
 use covey_io::disk::{Disk, DiskFile, Flush, Open};
 use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
-use covey_stripe::objects::{DataReply, Kept, Put};
+use covey_stripe::chain::Served;
+use covey_stripe::objects::{ChainCopy, DataReply, Kept, Put};
 use covey_stripe::ops::Id;
-use covey_wire::{Bytes, Name};
+use covey_wire::{Bytes, List, Name};
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 /// A chain that is being received.
 pub(super) struct Receiving {
     stay: u32,
     /// The connection of its mover.
-    line: Rc<Line>,
+    line: Weak<Line>,
 }
 
 /// What is put where.
@@ -49,14 +51,15 @@ impl DataTree {
             self.remove_later(dirs::of_stay(&self.identity_dir(), chain, before.stay));
         }
         // Never one that was given before: what comes late is for that.
-        let stay = self.standing.stay_of(chain).map_or(1, |stay| stay.number + 1);
-        let stay = stay.max(self.stay_last.get() + 1);
+        let given = [self.standing.stay_of(chain), self.standing.copy_of(chain)];
+        let given = given.into_iter().flatten().map(|stay| stay.number);
+        let stay = given.chain([self.stay_last.get()]).max().unwrap_or(0).saturating_add(1);
         self.stay_last.set(stay);
         let (disk, dir) = (self.disk.clone(), dirs::of_stay(&self.identity_dir(), chain, stay));
         task::blocking(move || remove_stay(&*disk, &dir)).await?;
         self.make_dirs(vec![chain], stay).await?;
         self.mark_unused(chain, stay).await?;
-        self.receiving.borrow_mut().insert(chain, Receiving { stay, line });
+        self.receiving.borrow_mut().insert(chain, Receiving { stay, line: Rc::downgrade(&line) });
         Ok(DataReply::Received { stay })
     }
 
@@ -64,7 +67,7 @@ impl DataTree {
     /// connection: what was sent on the one before may still come, and would put old bytes in the place of newer ones.
     fn must_receive(&self, line: &Rc<Line>, chain: u16, stay: u32) -> Result<PathBuf> {
         match self.receiving.borrow().get(&chain) {
-            Some(now) if now.stay == stay && Rc::ptr_eq(&now.line, line) => {
+            Some(now) if now.stay == stay && now.line.as_ptr() == Rc::as_ptr(line) => {
                 Ok(dirs::of_stay(&self.identity_dir(), chain, stay))
             }
             _ => {
@@ -120,7 +123,7 @@ impl DataTree {
         })
     }
 
-    /// What was received is the chain, in this store, from now on. It is not served before the metadata server says so.
+    /// What was received is a copy of the chain from now on, on stable storage.
     pub(super) async fn settle(
         self: Rc<Self>,
         line: Rc<Line>,
@@ -135,20 +138,81 @@ impl DataTree {
         }
         let (disk, objects) = (self.disk.clone(), self.identity_dir());
         task::blocking(move || {
-            dirs::of_chain(&objects, chain, stay).try_for_each(|dir| disk.sync_dir(&dir))?;
-            let dir = dirs::of_stay(&objects, chain, stay);
-            remove_if_there(&*disk, &dir.join(UNUSED))?;
-            disk.sync_dir(&dir)
+            dirs::of_chain(&objects, chain, stay).try_for_each(|dir| disk.sync_dir(&dir))
         })
         .await?;
         // Once: whoever puts something now comes too late.
         self.must_receive(&line, chain, stay)?;
         self.receiving.borrow_mut().remove(&chain);
-        let before = self.standing.stay_of(chain);
-        self.take_chain(chain, standing::Stay { number: stay, generation }).await?;
+        let before = self.standing.copy_of(chain);
+        let copy = standing::Stay { number: stay, generation };
+        self.change_identity(move |identity| _ = identity.held.copies.insert(chain, copy)).await?;
         if let Some(before) = before {
-            self.mark_unused(chain, before.number).await?;
             self.remove_later(dirs::of_stay(&self.identity_dir(), chain, before.number));
+        }
+        Ok(DataReply::Done {})
+    }
+
+    /// The copy of a chain that is to be served at a generation is the chain from now on: the server that had it removes it
+    /// only after that.
+    /// Only by one at a time.
+    pub(super) async fn take_copy(self: &Rc<Self>, served: Served) -> Result<()> {
+        let chain = served.chain;
+        let Some(copy) =
+            self.standing.copy_of(chain).filter(|it| it.generation <= served.generation)
+        else {
+            return Ok(());
+        };
+        let (disk, dir) =
+            (self.disk.clone(), dirs::of_stay(&self.identity_dir(), chain, copy.number));
+        task::blocking(move || {
+            remove_if_there(&*disk, &dir.join(UNUSED))?;
+            disk.sync_dir(&dir)
+        })
+        .await?;
+        let before = self.standing.stay_of(chain);
+        self.take_chain(chain, copy).await?;
+        match before {
+            Some(before) => {
+                self.mark_unused(chain, before.number).await?;
+                self.remove_later(dirs::of_stay(&self.identity_dir(), chain, before.number));
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// The copies that were not served yet. What was being received over connections that have ended goes.
+    pub(super) fn copies(&self) -> DataReply {
+        let mut receiving = self.receiving.borrow_mut();
+        for (chain, ended) in receiving.extract_if(|_, now| now.line.strong_count() == 0) {
+            self.remove_later(dirs::of_stay(&self.identity_dir(), chain, ended.stay));
+        }
+        let copies = self.standing.copies().into_iter();
+        let copies = copies.map(|(chain, stay)| ChainCopy { chain, stay: stay.number });
+        DataReply::Copies { copies: List(copies.collect()) }
+    }
+
+    /// Nobody wants the copy of a chain any more.
+    pub(super) async fn discard(
+        self: Rc<Self>,
+        store: Name,
+        (chain, stay): (u16, u32),
+    ) -> Result<DataReply> {
+        self.standing.must_be(&store)?;
+        let is_meant = move |copy: standing::Stay| copy.number == stay;
+        if self.standing.copy_of(chain).is_some_and(is_meant) {
+            self.mark_unused(chain, stay).await?;
+            self.change_identity(move |identity| {
+                let copies = &mut identity.held.copies;
+                if copies.get(&chain).copied().is_some_and(is_meant) {
+                    copies.remove(&chain);
+                }
+            })
+            .await?;
+            if self.standing.stay_of(chain).is_none_or(|held| held.number != stay) {
+                self.remove_later(dirs::of_stay(&self.identity_dir(), chain, stay));
+            }
         }
         Ok(DataReply::Done {})
     }
@@ -194,6 +258,14 @@ impl DataTree {
         Ok(DataReply::Done {})
     }
 
+    /// What the own chain has left where it lay before it was moved away goes, be it that the server died before it was gone.
+    pub(super) fn remove_own_remains(self: &Rc<Self>, own: u16) {
+        let has_left = self.standing.has_left(own) || self.standing.stay_of(own).is_some();
+        if has_left && !self.own_is_gone.replace(true) {
+            self.remove_own();
+        }
+    }
+
     /// The own chain has left: its directories stay, empty.
     fn remove_own(self: &Rc<Self>) {
         self.forget_all();
@@ -235,7 +307,8 @@ impl DataTree {
         for name in self.disk.list(&self.identity_dir())? {
             let Some((chain, stay)) = name.to_str().and_then(dirs::parse_stay) else { continue };
             let dir = self.identity_dir().join(name);
-            let is_held = self.standing.stay_of(chain).is_some_and(|held| held.number == stay);
+            let held = [self.standing.stay_of(chain), self.standing.copy_of(chain)];
+            let is_held = held.into_iter().flatten().any(|held| held.number == stay);
             if !is_held && self.disk.stat(&dir.join(UNUSED)).is_ok() {
                 remove_stay(&*self.disk, &dir)?;
             }

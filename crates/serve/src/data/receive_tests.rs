@@ -260,6 +260,59 @@ fn what_a_chain_has_left_goes_and_is_never_served_as_if_it_were_the_chain() {
 }
 
 #[test]
+fn a_copy_that_nobody_was_told_to_serve_goes_and_one_that_is_served_stays() {
+    run(async {
+        let disk = disk();
+        let rig = open(&disk);
+        rig.serve(&[(OWN, 1), (OTHER, 1)]).await;
+        rig.write((OTHER, 1), 0, b"before").await;
+        rig.serve(&[(OWN, 1)]).await;
+        let copies = async |rig: &Rig| match rig.call(DataOp::Copies {}).await.unwrap() {
+            DataReply::Copies { copies } => copies.0.iter().map(|one| one.stay).collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        };
+        let discard = async |rig: &Rig, stay| {
+            rig.call(DataOp::Discard { store: rig.store(), chain: OTHER, stay }).await.unwrap()
+        };
+        let first = rig.receive().await;
+        rig.put_all(first, b"first").await;
+        rig.settle(first, 5).await.unwrap();
+        let second = rig.receive().await;
+        rig.put_all(second, b"second").await;
+        rig.settle(second, 5).await.unwrap();
+        assert_eq!(copies(&rig).await, [second], "the later takes the place of the other");
+        discard(&rig, first).await;
+        // It is not what a generation of before means.
+        rig.serve(&[(OWN, 1), (OTHER, 1)]).await;
+        assert_eq!(rig.read(OTHER, 1).await.unwrap(), &b"before"[..]);
+        rig.serve(&[(OWN, 1)]).await;
+        let rig = open(&disk);
+        rig.serve(&[(OWN, 1)]).await;
+        assert_eq!(copies(&rig).await, [second]);
+        rig.serve(&[(OWN, 1), (OTHER, 5)]).await;
+        rig.serve(&[(OWN, 1), (OTHER, 5)]).await;
+        assert!(copies(&rig).await.is_empty());
+        discard(&rig, second).await;
+        let rig = open(&disk);
+        rig.serve(&[(OWN, 1), (OTHER, 5)]).await;
+        assert_eq!(rig.read(OTHER, 5).await.unwrap(), &b"second"[..]);
+        // Nobody wants this one.
+        rig.serve(&[(OWN, 1)]).await;
+        let third = rig.receive().await;
+        rig.put_all(third, b"third").await;
+        rig.settle(third, 9).await.unwrap();
+        discard(&rig, third).await;
+        discard(&rig, third).await;
+        assert!(copies(&rig).await.is_empty());
+        let rig = open(&disk);
+        let dir = dirs::of_stay(&rig.tree().identity_dir(), OTHER, third);
+        assert!(rig.tree().disk.list(&dir).is_err(), "its directory is left");
+        rig.serve(&[(OWN, 1), (OTHER, 6)]).await;
+        assert_eq!(rig.read(OTHER, 6).await.unwrap(), &b"second"[..]);
+    });
+}
+
+#[test]
 fn a_start_removes_what_is_said_to_be_of_no_use_and_nothing_else() {
     run(async {
         let directory = tempfile::tempdir().unwrap();

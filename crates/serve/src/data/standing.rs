@@ -4,6 +4,7 @@
 //!   DIR/objects/identity    store HEX          made with the store, never changed
 //!                           metadata HEX       the metadata server that has files in it
 //!                           chain CHAIN STAY GENERATION   a chain whose objects have a directory of their own
+//!                           copy CHAIN STAY GENERATION    a chain that was copied here, and was not served yet
 //!                           left CHAIN GENERATION   a chain that was moved away, at which generation
 //! ```
 //!
@@ -62,6 +63,8 @@ pub(super) struct Identity {
 pub(super) struct Held {
     /// Those that have directories of their own.
     pub chains: BTreeMap<u16, Stay>,
+    /// Copies that are whole, of chains that are still served elsewhere as far as is known here.
+    pub copies: BTreeMap<u16, Stay>,
     /// Those that were moved away, and the generations at which they have left.
     pub left: BTreeMap<u16, u32>,
 }
@@ -168,11 +171,13 @@ fn read(disk: &dyn Disk, path: &Path) -> io::Result<Option<Identity>> {
         [chain, generation] => Some((chain.try_into().ok()?, generation)),
         _ => None,
     };
-    let chains = lines("chain ").and_then(|lines| lines.iter().map(chain).collect());
+    let stays = |key| lines(key).and_then(|lines| lines.iter().map(chain).collect());
+    let (chains, copies) = (stays("chain "), stays("copy "));
     let left = lines("left ").and_then(|lines| lines.iter().map(has_left).collect());
-    match (value("store "), chains, left) {
-        (Some(store), Some(chains), Some(left)) => {
-            let (meta, held) = (value("metadata ").unwrap_or_default(), Held { chains, left });
+    match (value("store "), chains, copies, left) {
+        (Some(store), Some(chains), Some(copies), Some(left)) => {
+            let (meta, held) =
+                (value("metadata ").unwrap_or_default(), Held { chains, copies, left });
             Ok(Some(Identity { store, meta, held }))
         }
         _ => {
@@ -189,8 +194,10 @@ fn write(disk: &dyn Disk, objects: &Path, identity: &Identity) -> io::Result<()>
     if !meta.is_empty() {
         text += &format!("metadata {meta}\n");
     }
-    for (chain, Stay { number, generation }) in &held.chains {
-        text += &format!("chain {chain} {number} {generation}\n");
+    for (key, stays) in [("chain", &held.chains), ("copy", &held.copies)] {
+        for (chain, Stay { number, generation }) in stays {
+            text += &format!("{key} {chain} {number} {generation}\n");
+        }
     }
     held.left.iter().for_each(|(chain, at)| text += &format!("left {chain} {at}\n"));
     let file = disk.open(&objects.join(FILE_NEW), Open::Truncate)?;
@@ -236,6 +243,16 @@ impl Standing {
     /// Which stay of a chain is in a directory of its own.
     pub(super) fn stay_of(&self, chain: u16) -> Option<Stay> {
         self.held.borrow().chains.get(&chain).copied()
+    }
+
+    /// Which stay of a chain is a copy that was not served yet.
+    pub(super) fn copy_of(&self, chain: u16) -> Option<Stay> {
+        self.held.borrow().copies.get(&chain).copied()
+    }
+
+    /// All copies that were not served yet, by their chains.
+    pub(super) fn copies(&self) -> Vec<(u16, Stay)> {
+        self.held.borrow().copies.iter().map(|(&chain, &stay)| (chain, stay)).collect()
     }
 
     /// An object is made.

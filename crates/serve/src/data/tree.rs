@@ -73,6 +73,10 @@ impl DataServer {
             DataOp::Drop { store, chain, generation } => tree.when_admitted(move |tree| {
                 Outcome::later(tree.clone().drop_chain(store, chain, generation))
             }),
+            DataOp::Copies {} => tree.when_admitted(|tree| Ok(tree.copies()).into()),
+            DataOp::Discard { store, chain, stay } => tree.when_admitted(move |tree| {
+                Outcome::later(tree.clone().discard(store, (chain, stay)))
+            }),
             DataOp::By { served, op } => tree.ask_by(line, served, op),
             DataOp::In { chain, op } => match DataOp::decode(op.into_bytes()) {
                 Ok(op) => self.ask_of(line, Some(chain), op),

@@ -42,7 +42,7 @@ impl Meta {
                 for server in 0..self.servers_known() {
                     task::spawn(self.clone().ask_space(server));
                 }
-                task::spawn(self.clone().drop_chains());
+                task::spawn(self.clone().tidy_chains());
             }
             self.store_is_here().await;
             let known = self.store_mut().places();

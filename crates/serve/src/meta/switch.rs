@@ -18,7 +18,7 @@ use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
 use covey_stripe::client::data_call;
 use covey_stripe::meta::{Applied, place};
-use covey_stripe::objects::DataOp;
+use covey_stripe::objects::{ChainCopy, DataOp, DataReply};
 use covey_stripe::ops::{Op, Reply};
 use covey_wire::Name;
 use std::rc::Rc;
@@ -29,8 +29,6 @@ pub(super) struct Hold {
     chain: u16,
     /// Where it is to go.
     server: u16,
-    /// The generation with which it serves there.
-    generation: u32,
     /// Tells one hold from the next.
     number: u64,
     _claims: Claims,
@@ -49,11 +47,12 @@ impl Meta {
         Outcome::later(async move {
             // It goes on when its mover is gone: what it has begun it ends.
             let holding = task::spawn(async move { meta.hold(chain, server).await });
-            Ok(Reply::Held { generation: holding.await?? })
+            let (generation, hold) = holding.await??;
+            Ok(Reply::Held { generation, hold })
         })
     }
 
-    async fn hold(self: Rc<Self>, chain: u16, server: u16) -> Result<u32> {
+    async fn hold(self: Rc<Self>, chain: u16, server: u16) -> Result<(u32, u64)> {
         self.store_is_here().await;
         let op = self.to_switch(chain, server)?;
         let claims = self.claim(0, &op).await?;
@@ -64,9 +63,10 @@ impl Meta {
         if self.hold.borrow().is_some() {
             return Err(Errno::because(Errno::EBUSY, "another chain is being moved"));
         }
-        let number = self.holds.get() + 1;
+        // None that an earlier process gave out: a switch that comes late must not be taken for one of a later hold.
+        let number = (self.holds.get() + 1).max(task::wall().as_nanos() as u64);
         self.holds.set(number);
-        let hold = Hold { chain, server, generation, number, _claims: claims };
+        let hold = Hold { chain, server, number, _claims: claims };
         self.hold.replace(Some(hold));
         let held = task::timeout(HOLD_WAIT, self.stop_serving(chain)).await;
         match held.unwrap_or_else(|| Err(Errno::because(Errno::EBUSY, SLOW))) {
@@ -76,7 +76,7 @@ impl Meta {
                     task::sleep(HOLD).await;
                     meta.release(number).await;
                 });
-                Ok(generation)
+                Ok((generation, number))
             }
             Err(error) => {
                 self.release(number).await;
@@ -137,18 +137,10 @@ impl Meta {
     }
 
     /// The mover gives up.
-    pub(super) fn release_chain(self: &Rc<Self>, chain: u16) -> Outcome<Reply> {
+    pub(super) fn release_chain(self: &Rc<Self>, number: u64) -> Outcome<Reply> {
         let meta = self.clone();
         Outcome::later(async move {
-            let number = meta
-                .hold
-                .borrow()
-                .as_ref()
-                .filter(|hold| hold.chain == chain)
-                .map(|hold| hold.number);
-            if let Some(number) = number {
-                meta.release(number).await;
-            }
+            meta.release(number).await;
             Ok(Reply::Done {})
         })
     }
@@ -156,34 +148,26 @@ impl Meta {
     /// The new server has everything: it serves the chain from now on.
     pub(super) fn switch_chain(
         self: &Rc<Self>,
-        chain: u16,
-        server: u16,
-        generation: u32,
+        (chain, server): (u16, u16),
+        (generation, number): (u32, u64),
         store: Name,
     ) -> Outcome<Reply> {
         let meta = self.clone();
         Outcome::later(async move {
             let op = Op::MoveChain { chain, server, store, generation };
             let switching =
-                task::spawn(async move { meta.switch(chain, server, generation, op).await });
+                task::spawn(async move { meta.switch(chain, server, number, op).await });
             switching.await??;
             Ok(Reply::Done {})
         })
     }
 
-    async fn switch(
-        self: Rc<Self>,
-        chain: u16,
-        server: u16,
-        generation: u32,
-        op: Op,
-    ) -> Result<()> {
+    async fn switch(self: Rc<Self>, chain: u16, server: u16, number: u64, op: Op) -> Result<()> {
         self.store_is_here().await;
-        let hold = self.hold.take();
-        let is_held =
-            |hold: &Hold| (hold.chain, hold.server, hold.generation) == (chain, server, generation);
-        let Some(hold) = hold.filter(is_held) else {
-            self.tell_of_changes();
+        let is_this =
+            |hold: &mut Hold| (hold.number, hold.chain, hold.server) == (number, chain, server);
+        let hold = self.hold.borrow_mut().take_if(is_this);
+        let Some(hold) = hold else {
             return Err(Errno::because(Errno::ESTALE, "the chain was given back meanwhile"));
         };
         let applied = self.apply(super::own_request(op)).0;
@@ -207,12 +191,44 @@ impl Meta {
         self.store_is_here().await;
         self.tell_of_changes();
         tracing::info!("chain {chain} was moved to I/O server {server}");
-        task::spawn(self.clone().drop_chains());
+        task::spawn(self.clone().tidy_chains());
         Ok(())
     }
 
-    /// What chains have left on servers where they were goes, as far as these serve.
-    pub(super) async fn drop_chains(self: Rc<Self>) {
+    /// What chains have left on servers where they were goes, as far as these serve, and copies that were made for nothing.
+    pub(super) async fn tidy_chains(self: Rc<Self>) {
+        self.clone().drop_chains().await;
+        for server in 0..self.servers_known() as u16 {
+            if let Err(error) = self.discard_copies(server).await {
+                tracing::debug!(
+                    "copies of chains on I/O server {server} are not discarded yet: {error}"
+                );
+            }
+        }
+    }
+
+    /// Copies that were settled and not switched to go, as their holds are over: no switch to them can come any more.
+    async fn discard_copies(self: &Rc<Self>, server: u16) -> Result<()> {
+        let Some(store) = self.store_serving(server).await else { return Ok(()) };
+        let link = self.link(server)?;
+        let copies = match data_call(&link, DataOp::Copies {}).await {
+            Ok(DataReply::Copies { copies }) => copies.0,
+            Ok(_) => return Err(Errno::because(Errno::EPROTO, "an odd answer to Copies")),
+            // An older version, which has none.
+            Err(error) if error.code() == Errno::EINVAL => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        for ChainCopy { chain, stay } in copies {
+            self.store_is_here().await;
+            // One that it is to serve it takes when it hears of that.
+            if !self.is_held_back(chain) && !self.members(chain)?.contains(&server) {
+                data_call(&link, DataOp::Discard { store: store.clone(), chain, stay }).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn drop_chains(self: Rc<Self>) {
         self.store_is_here().await;
         let drops = self.store_mut().drops().unwrap_or_default();
         for drop in drops {
@@ -228,6 +244,11 @@ impl Meta {
         let store = self.store_serving(server).await.ok_or_else(away)?;
         // That it has the chain no more is on stable storage, and it serves it no more.
         self.journal.sync().await?;
+        // Before the other one has taken it for good, it is whole here alone.
+        for other in self.members(chain)? {
+            let store = self.store_serving(other).await.ok_or_else(away)?;
+            self.tell_chains(other, &store).await?;
+        }
         self.tell_chains(server, &store).await?;
         let link = self.link(server)?;
         data_call(&link, DataOp::Drop { store, chain, generation }).await?;

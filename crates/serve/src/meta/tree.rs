@@ -70,10 +70,11 @@ impl MetaServer {
             Op::Tasks {} => self.0.task_states().map(plain),
             &Op::FenceChain { chain } => self.0.fence_chain(chain).map(plain),
             &Op::HoldChain { chain, server } => self.0.hold_chain(chain, server).map(plain),
-            &Op::ReleaseChain { chain } => self.0.release_chain(chain).map(plain),
-            Op::SwitchChain { chain, server, generation, store } => {
-                self.0.switch_chain(*chain, *server, *generation, store.clone()).map(plain)
-            }
+            &Op::ReleaseChain { hold } => self.0.release_chain(hold).map(plain),
+            Op::SwitchChain { chain, server, generation, hold, store } => self
+                .0
+                .switch_chain((*chain, *server), (*generation, *hold), store.clone())
+                .map(plain),
             Op::BeginMove { .. } | Op::Move { .. }
                 if let Err(error) = self.0.may_move(&request.op) =>
             {

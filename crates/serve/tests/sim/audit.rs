@@ -62,11 +62,16 @@ pub async fn audit(lab: &Lab, fs: &Fs) {
     };
     for (at, server) in lab.cluster.data.iter().enumerate() {
         for (chain, dir) in directories(&server.disk, at) {
-            // A move that was broken off may have left what nobody is served from.
+            let all = server.disk.list(&dir).expect("it was formatted");
             if !leads(chain, at) {
-                continue;
+                assert!(
+                    all.is_empty(),
+                    "{} keeps {} of another's chain",
+                    server.name,
+                    dir.display()
+                );
             }
-            for found in server.disk.list(&dir).expect("it was formatted") {
+            for found in all {
                 // What a mover that died had put there goes when the file moves, is cut or is removed.
                 if lab.has_moves.get() && found.as_encoded_bytes().ends_with(b".part") {
                     continue;
@@ -86,19 +91,20 @@ pub async fn audit(lab: &Lab, fs: &Fs) {
     }
 }
 
-/// Where a server has objects, and of which chain: its own, and those that its identity names.
+/// Where a server has objects, and of which chain: its own, and those that its identity names. There are no other directories.
 fn directories(disk: &SimDisk, own: usize) -> Vec<(usize, PathBuf)> {
     let objects = Path::new(STORE_DIR).join("objects");
     let identity = disk.open(&objects.join("identity"), Open::Existing).expect("it has one");
     let identity = identity.read_blocking(0, 1 << 16).expect("nothing is broken any more");
     let text = String::from_utf8_lossy(&identity);
-    let mut dirs = Vec::new();
+    let (mut dirs, mut stays) = (Vec::new(), Vec::new());
     let mut is_own = true;
     for line in text.lines().filter_map(|line| line.strip_prefix("chain ")) {
         let [chain, stay, _] = line.split(' ').collect::<Vec<_>>()[..] else {
             panic!("{line:?} is no chain")
         };
-        let dir = objects.join(format!("c{chain}.{stay}"));
+        stays.push(format!("c{chain}.{stay}"));
+        let dir = objects.join(&stays[stays.len() - 1]);
         let chain: usize = chain.parse().expect("it is a number");
         is_own &= chain != own;
         dirs.extend((0..16).map(|low| (chain, dir.join(format!("{low:02x}")))));
@@ -106,10 +112,17 @@ fn directories(disk: &SimDisk, own: usize) -> Vec<(usize, PathBuf)> {
     let has_left = text.lines().any(|line| line.starts_with(&format!("left {own} ")));
     for dir in (0..256).map(|low| objects.join(format!("{low:02x}"))) {
         let is_empty = disk.list(&dir).expect("it was formatted").is_empty();
-        assert!(is_empty || !has_left, "what has left is not removed from {}", dir.display());
+        let may_hold = is_own && !has_left;
+        assert!(is_empty || may_hold, "what has left is not removed from {}", dir.display());
         if is_own {
             dirs.push((own, dir));
         }
+    }
+    for found in disk.list(&objects).expect("it was formatted") {
+        let found = found.to_string_lossy().into_owned();
+        let is_stay = found.starts_with('c') && found.contains('.');
+        let is_named = !is_stay || stays.contains(&found);
+        assert!(is_named, "{found} is left in {}", objects.display());
     }
     dirs
 }

@@ -3,6 +3,7 @@
 use super::{SimDisk, State};
 use crate::task;
 use std::collections::BTreeSet;
+use std::path::Path;
 
 impl SimDisk {
     /// The power goes: what the disk does not hold is lost.
@@ -17,6 +18,9 @@ impl SimDisk {
         state.make_durable(kept);
         state.journal.clear();
         state.names = state.durable_names.clone();
+        // Names that are back have their directories.
+        let back: Vec<_> = state.names.keys().filter_map(|path| path.parent()).collect();
+        state.dirs.extend(back.into_iter().flat_map(Path::ancestors).map(Path::to_owned));
         let named: BTreeSet<u64> = state.names.values().copied().collect();
         state.inodes.retain(|number, _| named.contains(number));
         state.used = state.maps.values().map(|map| map.held).sum();

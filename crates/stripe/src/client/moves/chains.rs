@@ -118,8 +118,8 @@ impl Job<'_> {
             self.copy_changes(&left.unwrap_or_default(), true).await?;
             let (chain, server) = (self.chain, self.to);
             let held = self.fs.ask(&Caller::default(), Op::HoldChain { chain, server }).await;
-            let generation = match held {
-                Ok(Reply::Held { generation }) => generation,
+            let (generation, hold) = match held {
+                Ok(Reply::Held { generation, hold }) => (generation, hold),
                 Ok(_) => return Err(odd("HoldChain")),
                 Err(error) if error.code() == Errno::EBUSY => {
                     self.fs.shared.net.sleep(PAUSE).await;
@@ -138,18 +138,18 @@ impl Job<'_> {
             match rest {
                 Ok(true) => {
                     let store = self.store.clone();
-                    let switch = Op::SwitchChain { chain, server, generation, store };
+                    let switch = Op::SwitchChain { chain, server, generation, hold, store };
                     return self.fs.ask(&Caller::default(), switch).await.map(drop);
                 }
                 // What was not copied of what has changed is not known any more, and what was sent may still arrive: it begins anew.
                 Ok(false) => {
-                    self.release().await;
+                    self.release(hold).await;
                     return Err(busy(
                         "the last of it is not copied in the time that others can wait",
                     ));
                 }
                 Err(error) => {
-                    self.release().await;
+                    self.release(hold).await;
                     return Err(error);
                 }
             }
@@ -168,8 +168,8 @@ impl Job<'_> {
         Ok(true)
     }
 
-    async fn release(&self) {
-        let release = Op::ReleaseChain { chain: self.chain };
+    async fn release(&self, hold: u64) {
+        let release = Op::ReleaseChain { hold };
         // It is given back after a while by itself.
         let _ = self.fs.ask(&Caller::default(), release).await;
     }
