@@ -137,6 +137,10 @@ impl<K: Kv> Store<K> {
         if u64::from(inode.inline) <= size {
             return Ok(());
         }
+        if size == 0 {
+            inode.inline = 0;
+            return self.delete(&keys::inline(inode.id)).map(drop);
+        }
         let row = self.inline_row(inode.id)?;
         let kept = row.slice(..row.len().min(size as usize));
         inode.inline = kept.len() as u32;

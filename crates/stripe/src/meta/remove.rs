@@ -179,7 +179,10 @@ impl<K: Kv> Store<K> {
         self.counters.files -= 1;
         self.forget_appends(id)?;
         self.forget_locks(id);
-        self.forget_cuts(id)?;
+        // A cut is asked for in an epoch that it makes.
+        if inode.epoch > 0 {
+            self.forget_cuts(id)?;
+        }
         if inode.has_xattrs {
             self.forget_xattrs(id)?;
         }

@@ -10,4 +10,5 @@ mod moves;
 mod rights;
 mod scenes;
 mod space;
+mod walks;
 mod writes;
