@@ -27,8 +27,8 @@ use std::time::Duration;
 /// A chain that nobody serves for a moment.
 pub(super) struct Hold {
     chain: u16,
-    /// Where it is to go.
-    server: u16,
+    /// Where it is to go, and in which stay it is put together there: two movers are told apart by that.
+    to: (u16, u32),
     /// The generation with which it serves there.
     generation: u32,
     /// Tells one hold from the next.
@@ -43,30 +43,35 @@ impl Meta {
     }
 
     /// Takes a chain from the server that has it: from the answer on it changes no more. It is given back if nothing
-    /// follows soon.
-    pub(super) fn hold_chain(self: &Rc<Self>, chain: u16, server: u16) -> Outcome<Reply> {
+    /// follows soon. ESTALE where it is not at the generation at which its mover began to copy: it may have been elsewhere since.
+    pub(super) fn hold_chain(
+        self: &Rc<Self>,
+        chain: u16,
+        copied_at: u32,
+        to: (u16, u32),
+    ) -> Outcome<Reply> {
         let meta = self.clone();
         Outcome::later(async move {
             // It goes on when its mover is gone: what it has begun it ends.
-            let holding = task::spawn(async move { meta.hold(chain, server).await });
+            let holding = task::spawn(async move { meta.hold(chain, copied_at, to).await });
             Ok(Reply::Held { generation: holding.await?? })
         })
     }
 
-    async fn hold(self: Rc<Self>, chain: u16, server: u16) -> Result<u32> {
+    async fn hold(self: Rc<Self>, chain: u16, copied_at: u32, to: (u16, u32)) -> Result<u32> {
         self.store_is_here().await;
-        let op = self.to_switch(chain, server)?;
+        let op = self.to_switch(chain, copied_at, to.0)?;
         let claims = self.claim(0, &op).await?;
         // One step from here: others may have come first.
-        let Op::MoveChain { generation, .. } = self.to_switch(chain, server)? else {
+        let Op::MoveChain { generation, .. } = self.to_switch(chain, copied_at, to.0)? else {
             return Err(Errno::EPROTO.into());
         };
         if self.hold.borrow().is_some() {
-            return Err(Errno::because(Errno::EBUSY, "another chain is being moved"));
+            return Err(Errno::because(Errno::EAGAIN, "another chain is being moved"));
         }
         let number = self.holds.get() + 1;
         self.holds.set(number);
-        let hold = Hold { chain, server, generation, number, _claims: claims };
+        let hold = Hold { chain, to, generation, number, _claims: claims };
         self.hold.replace(Some(hold));
         let held = task::timeout(HOLD_WAIT, self.stop_serving(chain)).await;
         match held.unwrap_or_else(|| Err(Errno::because(Errno::EBUSY, SLOW))) {
@@ -95,7 +100,7 @@ impl Meta {
     }
 
     /// The operation that would give a chain to a server, as things are now. The store must be here.
-    fn to_switch(&self, chain: u16, server: u16) -> Result<Op> {
+    fn to_switch(&self, chain: u16, copied_at: u32, server: u16) -> Result<Op> {
         let store = self.store_mut();
         let refuse = |what: String| Err(Errno::because(Errno::EINVAL, what));
         let Some(now) = store.chains().get(usize::from(chain)) else {
@@ -109,6 +114,13 @@ impl Meta {
         }
         if now.members.0.len() != 1 {
             return refuse(format!("chain {chain} has more than one member"));
+        }
+        if now.generation != copied_at {
+            let what = format!(
+                "chain {chain} is at generation {}: it has changed since its copying began",
+                now.generation
+            );
+            return Err(Errno::because(Errno::ESTALE, what));
         }
         let places = store.places();
         let is_open = places.get(usize::from(server)).is_some_and(|at| at & CLOSED == 0);
@@ -157,15 +169,14 @@ impl Meta {
     pub(super) fn switch_chain(
         self: &Rc<Self>,
         chain: u16,
-        server: u16,
         generation: u32,
+        to: (u16, u32),
         store: Name,
     ) -> Outcome<Reply> {
         let meta = self.clone();
         Outcome::later(async move {
-            let op = Op::MoveChain { chain, server, store, generation };
             let switching =
-                task::spawn(async move { meta.switch(chain, server, generation, op).await });
+                task::spawn(async move { meta.switch(chain, generation, to, store).await });
             switching.await??;
             Ok(Reply::Done {})
         })
@@ -174,16 +185,16 @@ impl Meta {
     async fn switch(
         self: Rc<Self>,
         chain: u16,
-        server: u16,
         generation: u32,
-        op: Op,
+        to: (u16, u32),
+        store: Name,
     ) -> Result<()> {
         self.store_is_here().await;
-        let hold = self.hold.take();
+        let server = to.0;
+        let op = Op::MoveChain { chain, server, store, generation };
         let is_held =
-            |hold: &Hold| (hold.chain, hold.server, hold.generation) == (chain, server, generation);
-        let Some(hold) = hold.filter(is_held) else {
-            self.tell_of_changes();
+            |hold: &mut Hold| (hold.chain, hold.to, hold.generation) == (chain, to, generation);
+        let Some(hold) = self.hold.borrow_mut().take_if(is_held) else {
             return Err(Errno::because(Errno::ESTALE, "the chain was given back meanwhile"));
         };
         let applied = self.apply(super::own_request(op)).0;

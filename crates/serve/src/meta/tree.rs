@@ -69,10 +69,13 @@ impl MetaServer {
             }
             Op::Tasks {} => self.0.task_states().map(plain),
             &Op::FenceChain { chain } => self.0.fence_chain(chain).map(plain),
-            &Op::HoldChain { chain, server } => self.0.hold_chain(chain, server).map(plain),
+            &Op::HoldChain { chain, server, generation, stay } => {
+                self.0.hold_chain(chain, generation, (server, stay)).map(plain)
+            }
             &Op::ReleaseChain { chain } => self.0.release_chain(chain).map(plain),
-            Op::SwitchChain { chain, server, generation, store } => {
-                self.0.switch_chain(*chain, *server, *generation, store.clone()).map(plain)
+            Op::SwitchChain { chain, server, generation, stay, store } => {
+                let to = (*server, *stay);
+                self.0.switch_chain(*chain, *generation, to, store.clone()).map(plain)
             }
             Op::BeginMove { .. } | Op::Move { .. }
                 if let Err(error) = self.0.may_move(&request.op) =>
