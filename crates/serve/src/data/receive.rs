@@ -8,15 +8,16 @@ use covey_ninep::tree::{Errno, Outcome, Result};
 use covey_stripe::objects::{DataReply, Kept, Put};
 use covey_stripe::ops::Id;
 use covey_wire::{Bytes, Name};
+use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 /// A chain that is being received.
 pub(super) struct Receiving {
     stay: u32,
     /// The connection of its mover.
-    line: Rc<Line>,
+    line: Weak<Line>,
 }
 
 /// What is put where.
@@ -44,6 +45,7 @@ impl DataTree {
         if self.chains.serves(chain) {
             return Err(Errno::because(Errno::EBUSY, format!("chain {chain} is served here")));
         }
+        self.forget_movers();
         let before = self.receiving.borrow_mut().remove(&chain);
         if let Some(before) = before {
             self.remove_later(dirs::of_stay(&self.identity_dir(), chain, before.stay));
@@ -56,15 +58,25 @@ impl DataTree {
         task::blocking(move || remove_stay(&*disk, &dir)).await?;
         self.make_dirs(vec![chain], stay).await?;
         self.mark_unused(chain, stay).await?;
+        let line = Rc::downgrade(&line);
         self.receiving.borrow_mut().insert(chain, Receiving { stay, line });
         Ok(DataReply::Received { stay })
+    }
+
+    /// What was received from movers whose connections are over goes: it may be as much as the disk has room for.
+    pub(super) fn forget_movers(&self) {
+        let gone = |_: &u16, one: &mut Receiving| one.line.strong_count() == 0;
+        let gone: Vec<(u16, Receiving)> = self.receiving.borrow_mut().extract_if(gone).collect();
+        for (chain, one) in gone {
+            self.remove_later(dirs::of_stay(&self.identity_dir(), chain, one.stay));
+        }
     }
 
     /// ESTALE where the server has started anew since, since what was put before may be lost, and for whoever comes on another
     /// connection: what was sent on the one before may still come, and would put old bytes in the place of newer ones.
     fn must_receive(&self, line: &Rc<Line>, chain: u16, stay: u32) -> Result<PathBuf> {
         match self.receiving.borrow().get(&chain) {
-            Some(now) if now.stay == stay && Rc::ptr_eq(&now.line, line) => {
+            Some(now) if now.stay == stay && now.line.as_ptr() == Rc::as_ptr(line) => {
                 Ok(dirs::of_stay(&self.identity_dir(), chain, stay))
             }
             _ => {
@@ -133,19 +145,20 @@ impl DataTree {
         if self.chains.serves(chain) {
             return Err(Errno::because(Errno::EBUSY, format!("chain {chain} is served here")));
         }
-        let (disk, objects) = (self.disk.clone(), self.identity_dir());
-        task::blocking(move || {
-            dirs::of_chain(&objects, chain, stay).try_for_each(|dir| disk.sync_dir(&dir))?;
-            let dir = dirs::of_stay(&objects, chain, stay);
-            remove_if_there(&*disk, &dir.join(UNUSED))?;
-            disk.sync_dir(&dir)
-        })
-        .await?;
+        let objects = self.identity_dir();
+        self.sync_dirs_of(dirs::of_chain(&objects, chain, stay)).await?;
         // Once: whoever puts something now comes too late.
         self.must_receive(&line, chain, stay)?;
         self.receiving.borrow_mut().remove(&chain);
         let before = self.standing.stay_of(chain);
         self.take_chain(chain, standing::Stay { number: stay, generation }).await?;
+        // As long as the identity names it this says nothing; it goes before anybody relies on what is there.
+        let (disk, dir) = (self.disk.clone(), dirs::of_stay(&objects, chain, stay));
+        task::blocking(move || {
+            remove_if_there(&*disk, &dir.join(UNUSED))?;
+            disk.sync_dir(&dir)
+        })
+        .await?;
         if let Some(before) = before {
             self.mark_unused(chain, before.number).await?;
             self.remove_later(dirs::of_stay(&self.identity_dir(), chain, before.number));
@@ -169,33 +182,40 @@ impl DataTree {
         generation: u32,
     ) -> Result<DataReply> {
         self.standing.must_be(&store)?;
-        let stay = self.standing.stay_of(chain);
-        let is_back = stay.is_some_and(|stay| stay.generation >= generation);
-        if is_back || self.standing.left_at(chain).is_some_and(|left| left >= generation) {
+        if self.standing.held().is_past(chain, generation) {
             return Ok(DataReply::Done {});
         }
         if self.chains.serves(chain) {
             return Err(Errno::because(Errno::EBUSY, format!("chain {chain} is served here")));
         }
+        let stay = Rc::new(Cell::new(None));
+        let dropped = stay.clone();
         self.change_identity(move |identity| {
-            identity.held.chains.remove(&chain);
-            identity.held.left.insert(chain, generation);
+            // It may have come back while this waited for its turn.
+            if !identity.held.is_past(chain, generation) {
+                dropped.set(identity.held.chains.remove(&chain));
+                identity.held.left.insert(chain, generation);
+            }
         })
         .await?;
-        match stay {
+        match stay.get() {
             Some(stay) => {
-                self.close_other(chain);
+                self.close_other(chain, stay);
                 self.mark_unused(chain, stay.number).await?;
                 self.remove_later(dirs::of_stay(&self.identity_dir(), chain, stay.number));
             }
-            None if self.own_chain() == Some(chain) => self.remove_own(),
-            None => {}
+            None => self.remove_own_if_left(),
         }
         Ok(DataReply::Done {})
     }
 
-    /// The own chain has left: its directories stay, empty.
-    fn remove_own(self: &Rc<Self>) {
+    /// If the own chain has left, or is back in a directory of its own, its first directories stay, empty.
+    pub(super) fn remove_own_if_left(&self) {
+        let Some(own) = self.own_chain() else { return };
+        let has_left = self.standing.has_left(own) || self.standing.stay_of(own).is_some();
+        if !has_left || !self.is_first_removal() {
+            return;
+        }
         self.forget_all();
         let (disk, dirs): (_, Vec<PathBuf>) =
             (self.disk.clone(), (0..self.fanout).map(|low| self.dir(low)).collect());
@@ -235,8 +255,13 @@ impl DataTree {
         for name in self.disk.list(&self.identity_dir())? {
             let Some((chain, stay)) = name.to_str().and_then(dirs::parse_stay) else { continue };
             let dir = self.identity_dir().join(name);
-            let is_held = self.standing.stay_of(chain).is_some_and(|held| held.number == stay);
-            if !is_held && self.disk.stat(&dir.join(UNUSED)).is_ok() {
+            let held = self.standing.stay_of(chain);
+            if held.is_some_and(|held| held.number == stay) {
+                continue;
+            }
+            // An identity that knows where the chain is, here or elsewhere, would name it.
+            let is_known = held.is_some() || self.standing.has_left(chain);
+            if is_known || self.disk.stat(&dir.join(UNUSED)).is_ok() {
                 remove_stay(&*self.disk, &dir)?;
             }
         }
@@ -306,7 +331,7 @@ fn empty(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         names => names?,
     };
-    names.iter().try_for_each(|name| disk.remove(&dir.join(name)))
+    names.iter().try_for_each(|name| remove_if_there(disk, &dir.join(name)))
 }
 
 #[cfg(test)]
