@@ -438,7 +438,7 @@ fn what_is_received_goes_when_its_mover_has_gone() {
         drop(gone);
         rig.serve(&[(OWN, 1)]).await;
         until_gone(&objects.join("c5.1")).await;
-        assert!(objects.join("c6.1").exists(), "its mover is there");
+        assert!(objects.join("c6.2").exists(), "its mover is there");
     });
 }
 
