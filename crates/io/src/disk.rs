@@ -153,6 +153,11 @@ pub trait DiskFile: Send + Sync + Debug {
     fn extent(&self, _offset: u64) -> io::Result<Option<(u64, u64)>> {
         Err(unsupported())
     }
+    /// Fails where the system could not write back what it had taken, and nobody has been told through this file. Nothing is
+    /// written for it.
+    fn check_written_back(&self) -> io::Result<()> {
+        Ok(())
+    }
     /// Brings the content to stable storage.
     fn sync_blocking(&self, what: Flush) -> io::Result<()>;
     /// The file's state.

@@ -99,8 +99,6 @@ pub struct DataTree {
     noted: Rc<changes::Noted>,
     /// Chains that are being received.
     receiving: RefCell<HashMap<u16, receive::Receiving>>,
-    /// What the own chain has left was removed since the start, or is now.
-    own_is_gone: Cell<bool>,
     /// The number of the last stay that was begun.
     stay_last: Cell<u32>,
 }
@@ -180,7 +178,6 @@ impl DataTree {
             watch: Watch::new("data"),
             noted: Rc::default(),
             receiving: RefCell::default(),
-            own_is_gone: Cell::default(),
             stay_last: Cell::default(),
         };
         tree.load()?;
@@ -348,6 +345,10 @@ impl DataTree {
             self.standing.check()?;
         }
         self.chains.admit(chain)?;
+        if let (None, Some(_), Some(own)) = (chain, epoch, self.own_chain()) {
+            // Who says no chain means this one, and may not know that it can move.
+            self.must_serve(own)?;
+        }
         if object.is_cutting.get() {
             return Err(Errno::because(Errno::ESTALE, "object is being cut"));
         }
@@ -408,8 +409,9 @@ impl DataTree {
                 self.extent(id, At { epoch: Some(epoch), chain }, offset)
             }
             DataOp::Look { ids } => self.look(&ids.0).into(),
-            DataOp::Watch { is_on } => self.watch_changes(line, is_on).into(),
-            DataOp::Changes {} => self.take_changes(line).into(),
+            DataOp::Watch { is_on: true } => self.if_kept(self.watch_changes(line, true)),
+            DataOp::Watch { is_on: false } => self.watch_changes(line, false).into(),
+            DataOp::Changes {} => self.if_kept(self.take_changes(line)),
             DataOp::Files { after, count } => self.list_files(after, count).into(),
             DataOp::FilesOf { ids } => self.files_of(&ids.0).into(),
             DataOp::Fetch { id, epoch, kept, offset, count } => {
@@ -419,7 +421,6 @@ impl DataTree {
                 let tree = self.clone();
                 Outcome::later(async move { tree.forgive(ids.0).await })
             }
-            DataOp::Keep { offset, data, end } => self.keep(offset, data.into_bytes(), end),
             // Not of the objects of a chain.
             _ => Errno::EINVAL.into(),
         }

@@ -1,5 +1,7 @@
 //! About a hundred seeds of the simulated cluster; `examples/simulate.rs` runs as many as one likes.
 
+#[path = "sim/chain_attack.rs"]
+mod chain_attack;
 #[path = "sim/chain_move.rs"]
 mod chain_move;
 #[path = "sim/lost_disk.rs"]
@@ -58,6 +60,32 @@ fn a_chain_moves_while_servers_die_and_what_was_synced_is_there() {
     let done: Vec<(u32, u32)> = (0..24).map(chain_move::back_and_forth).collect();
     let (moved, failed) = done.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     assert!(moved >= 40 && failed >= 5, "{moved} moves, {failed} that were broken off");
+}
+
+#[test]
+fn a_file_that_was_open_while_its_chain_has_moved_is_synced_and_only_a_loss_is_told() {
+    chain_attack::an_open_file_is_synced(false);
+    chain_attack::an_open_file_is_synced(true);
+}
+
+#[test]
+fn a_mover_that_was_overtaken_brings_no_old_bytes() {
+    chain_attack::a_mover_has_been_overtaken();
+}
+
+#[test]
+fn a_mover_does_not_speak_for_another() {
+    chain_attack::a_mover_speaks_for_another();
+}
+
+#[test]
+fn a_write_back_that_has_failed_is_told_and_its_chain_stays() {
+    (0..8).for_each(chain_attack::a_write_back_fails);
+}
+
+#[test]
+fn a_mover_waits_until_another_chain_is_not_held_any_more() {
+    chain_attack::a_mover_waits_for_another();
 }
 
 #[test]

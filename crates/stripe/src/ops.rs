@@ -427,12 +427,13 @@ operations! {
         97 RaiseChain { chain: u16 } [logged own],
         /// volatile: from the answer on nobody reads or writes by the chain who has not asked for the table since
         98 FenceChain { chain: u16 },
-        /// volatile: from the answer on nobody serves the chain, which is to go to this server; given back after a while
-        120 HoldChain { chain: u16, server: u16 },
+        /// volatile: from the answer on nobody serves the chain, which is to go to this server, where it is put together in this
+        /// stay; given back after a while. ESTALE where it has another generation than that at which the copying began
+        120 HoldChain { chain: u16, server: u16, generation: u32, stay: u32 },
         /// volatile: the chain of this hold is given back to the server that had it
         121 ReleaseChain { hold: u64 },
         /// volatile: the server has all of the chain in this store, and serves it from now on; ESTALE where it was given back
-        122 SwitchChain { chain: u16, server: u16, generation: u32, hold: u64, store: Name },
+        122 SwitchChain { chain: u16, server: u16, generation: u32, stay: u32, hold: u64, store: Name },
         /// server's own: the same
         123 MoveChain { chain: u16, server: u16, generation: u32, store: Name } [logged own],
         /// server's own: a server has nothing any more of a chain that was moved away from it at this generation

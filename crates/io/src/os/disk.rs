@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, IoSlice};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -174,6 +175,21 @@ impl DiskFile for DataFile {
         let hole = next(SeekFrom::Hole(data))?.unwrap_or(data);
         // Cut in between: there is nothing any more.
         Ok((hole > data).then_some((data, hole)))
+    }
+
+    fn check_written_back(&self) -> io::Result<()> {
+        let (fd, wait) = (self.file().as_raw_fd(), libc::SYNC_FILE_RANGE_WAIT_BEFORE);
+        // A range where no file has pages: nothing is waited for. A failure is reported wherever in the file it was.
+        // SAFETY: the descriptor is the file's, which is open, and the rest are numbers.
+        let checked = unsafe { libc::sync_file_range(fd, 1 << 62, 1, wait) };
+        if checked == 0 {
+            return Ok(());
+        }
+        match io::Error::last_os_error() {
+            // A file system, or a sandbox, that has nothing to say.
+            error if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) => Ok(()),
+            error => Err(error),
+        }
     }
 
     fn sync_blocking(&self, what: Flush) -> io::Result<()> {

@@ -9,7 +9,7 @@ use covey_ninep::tree::{Errno, Outcome, Result};
 use covey_stripe::chain::Served;
 use covey_stripe::objects::{DataOp, DataReply};
 use covey_wire::{Name, Payload};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use tokio::sync::Notify;
 
@@ -23,6 +23,8 @@ pub(super) struct Chains {
     before: RefCell<Vec<Weak<Turn>>>,
     /// One is over.
     ended: Rc<Notify>,
+    /// The connection on which the metadata server has spoken last, by its serial number.
+    heard: Cell<u64>,
 }
 
 /// The time between two changes of what is served.
@@ -38,7 +40,8 @@ impl Default for Chains {
     fn default() -> Chains {
         let ended = Rc::<Notify>::default();
         let turn = RefCell::new(Rc::new(Turn(ended.clone())));
-        Chains { served: RefCell::default(), turn, before: RefCell::default(), ended }
+        let (served, before, heard) = Default::default();
+        Chains { served, turn, before, ended, heard }
     }
 }
 
@@ -63,6 +66,17 @@ impl Chains {
     /// Whether a chain is served, at whatever generation.
     pub fn serves(&self, chain: u16) -> bool {
         self.served.borrow().get(usize::from(chain)).is_some_and(|&generation| generation > 0)
+    }
+
+    /// ESTALE for what the metadata server has said on an older connection than what it said last: it was on its way for long,
+    /// and the table is another one by now.
+    pub fn hear(&self, line: &Line) -> Result<()> {
+        if line.serial < self.heard.get() {
+            let what = "the metadata server has a newer connection";
+            return Err(Errno::because(Errno::ESTALE, what));
+        }
+        self.heard.set(line.serial);
+        Ok(())
     }
 
     /// What is under way holds this until it is over.

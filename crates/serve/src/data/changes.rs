@@ -61,10 +61,17 @@ impl Noted {
 
     /// A range of an object changes, or has changed: said before and after what takes time.
     pub fn touch_range(&self, id: Id, range: Range<u64>) {
-        if self.is_on.get() {
-            let blocks = range.start / COPY_BLOCK..range.end.div_ceil(COPY_BLOCK);
-            self.changes.borrow_mut().add(id, blocks);
+        if !self.is_on.get() {
+            return;
         }
+        if self.line.borrow().strong_count() == 0 {
+            // Nobody asks any more.
+            self.is_on.set(false);
+            self.changes.take();
+            return;
+        }
+        let blocks = range.start / COPY_BLOCK..range.end.div_ceil(COPY_BLOCK);
+        self.changes.borrow_mut().add(id, blocks);
     }
 }
 
@@ -74,13 +81,8 @@ impl DataTree {
         self.noted.touch_range(id, 0..u64::MAX);
     }
 
-    /// Begins to note what changes, or ends that. EIO where a sync has failed: what is not on the disk is not copied from it.
+    /// Begins to note what changes, or ends that.
     pub(super) fn watch_changes(&self, line: &Rc<Line>, is_on: bool) -> Result<DataReply> {
-        if is_on && self.losses.borrow().concern(self.chain) {
-            let what =
-                "the disk has failed to keep what was written: move the files, not the chain";
-            return Err(Errno::because(Errno::EIO, what));
-        }
         if !is_on && !self.noted.is_for(line) {
             return Ok(DataReply::Done {});
         }
@@ -97,14 +99,28 @@ impl DataTree {
             let what = "what has changed is not known: the server has started anew since, or the connection is another";
             return Err(Errno::because(Errno::ESTALE, what));
         }
-        if self.losses.borrow().concern(self.chain) {
-            return Err(Errno::because(Errno::EIO, "the disk has failed to keep what was written"));
-        }
         let Changes { parts, is_all } = self.noted.changes.take();
         let mut parts: Vec<Changed> =
             parts.into_iter().map(|(id, block)| Changed { id, block }).collect();
         parts.sort_unstable();
         Ok(DataReply::Changes { is_all, parts: List(parts) })
+    }
+
+    /// An answer to a mover, unless the system has failed to write back anything of what is open here: what was read since may be
+    /// older than what was written, and whoever syncs it elsewhere would not hear of that.
+    pub(super) fn if_kept(self: &Rc<Self>, answer: Result<DataReply>) -> Outcome<DataReply> {
+        let tree = self.clone();
+        Outcome::later(async move {
+            let answer = answer?;
+            tree.look_for_losses().await?;
+            if tree.losses.borrow().concern(tree.chain) {
+                tree.noted.is_on.set(false);
+                let what =
+                    "the disk has failed to keep what was written: move the files, not the chain";
+                return Err(Errno::because(Errno::EIO, what));
+            }
+            Ok(answer)
+        })
     }
 
     /// The files of the chain's objects, and of what is beside them: those of about `count` ids, after one.
@@ -122,7 +138,12 @@ impl DataTree {
                     }
                     (last, ids) = (Some(found.id), ids + 1);
                 }
-                let bytes = self.disk.stat(&found.path).map_or(0, |stat| stat.bytes);
+                let bytes = match self.disk.stat(&found.path) {
+                    Ok(stat) => stat.bytes,
+                    // It has changed since, and is copied once more.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+                    Err(error) => return Err(error.into()),
+                };
                 let kept = found.kept as u8;
                 files.push(FileOf { id: found.id, epoch: found.epoch, kept, bytes });
             }
@@ -152,7 +173,8 @@ impl DataTree {
         Ok(DataReply::Files { files: List(files) })
     }
 
-    /// The first bytes of a file at or after `offset`, of `count` bytes from there; none where there are only zeros.
+    /// The first bytes of a file at or after `offset`, of `count` bytes from there; none where there are only zeros, up to
+    /// where the answer's offset says.
     pub(super) fn fetch(
         self: &Rc<Self>,
         (id, epoch, kept): (Id, u32, u8),
@@ -175,22 +197,19 @@ impl DataTree {
 }
 
 fn fetch(file: &Arc<dyn DiskFile>, offset: u64, end: u64) -> io::Result<(u64, Payload)> {
-    let size = file.stat()?.bytes;
-    let end = end.min(size);
-    if offset >= end {
-        return Ok((offset, Payload::from(Vec::new())));
-    }
-    let (data, hole) = match file.extent(offset) {
-        Ok(Some((data, hole))) => (data.min(end), hole.min(end)),
-        Ok(None) => (end, end),
+    let end = end.min(file.stat()?.bytes);
+    let run = match file.extent(offset) {
+        _ if offset >= end => None,
         // Where nobody can say, all is data.
-        Err(error) if error.raw_os_error() == Some(Errno::EOPNOTSUPP as i32) => (offset, end),
-        Err(error) => return Err(error),
+        Err(error) if error.raw_os_error() == Some(Errno::EOPNOTSUPP as i32) => Some((offset, end)),
+        run => run?,
     };
-    if data >= hole {
+    let (data, hole) = run.unwrap_or((u64::MAX, u64::MAX));
+    // A hole may be long: whoever asks goes on behind it.
+    if data >= hole.min(end) {
         return Ok((data, Payload::from(Vec::new())));
     }
-    let bytes = file.read_blocking(data, (hole - data) as usize)?;
+    let bytes = file.read_blocking(data, (hole.min(end) - data) as usize)?;
     Ok((data, Payload::from(bytes)))
 }
 

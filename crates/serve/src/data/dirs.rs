@@ -17,6 +17,7 @@ use covey_stripe::chain::Served;
 use covey_stripe::objects::{At, DataReply, Kept};
 use covey_stripe::ops::Id;
 use covey_wire::Name;
+use futures_util::future::join_all;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
@@ -35,6 +36,8 @@ pub struct Others {
     own: Cell<Option<u16>>,
     /// Chains are made by one at a time.
     making: tokio::sync::Mutex<()>,
+    /// What the own chain has left in the first directories is being removed, or was.
+    is_own_removed: Cell<bool>,
 }
 
 /// The directory of a chain's stay.
@@ -94,7 +97,6 @@ impl DataTree {
             noted: Rc::default(),
             receiving: RefCell::default(),
             stay_last: Cell::default(),
-            own_is_gone: Cell::default(),
         };
         tree.load()?;
         let tree = Rc::new(tree);
@@ -164,9 +166,12 @@ impl DataTree {
         self.make_dirs(new.clone(), stay.number).await?;
         let made = new.clone();
         let take = move |identity: &mut standing::Identity| {
-            identity.held.chains.extend(made.into_iter().map(|chain| (chain, stay)));
+            identity.held.chains.extend(made.iter().map(|&chain| (chain, stay)));
         };
-        self.change_identity(take).await?;
+        // One that was never admitted says so when it is: a server that is new has less to wait for.
+        if !self.standing.change_if_new(&take) {
+            self.change_identity(take).await?;
+        }
         new.into_iter().try_for_each(|chain| self.open_other(chain, stay.number).map(drop))?;
         Ok(())
     }
@@ -174,15 +179,24 @@ impl DataTree {
     /// The directories of chains' stays of this number, on stable storage.
     pub(super) async fn make_dirs(&self, chains: Vec<u16>, stay: u32) -> Result<()> {
         let (disk, objects) = (self.disk.clone(), self.identity_dir());
+        let (inside, own) = (objects.clone(), chains.clone());
         let make = move || {
-            let dirs = chains.iter().flat_map(|&chain| of_chain(&objects, chain, stay));
-            dirs.into_iter().try_for_each(|dir| disk.make_dir(&dir))?;
-            // Only now: what is synced first takes the others along.
-            let stays = chains.iter().map(|&chain| of_stay(&objects, chain, stay));
-            stays.into_iter().try_for_each(|dir| disk.sync_dir(&dir))?;
-            disk.sync_dir(&objects)
+            let dirs = own.iter().flat_map(|&chain| of_chain(&inside, chain, stay));
+            dirs.into_iter().try_for_each(|dir| disk.make_dir(&dir))
         };
-        Ok(task::blocking(make).await?)
+        task::blocking(make).await?;
+        let stays = chains.iter().map(|&chain| of_stay(&objects, chain, stay));
+        self.sync_dirs_of(stays.chain([objects.clone()])).await
+    }
+
+    /// Syncs directories at the same time: they share what the disk has to do for each.
+    pub(super) async fn sync_dirs_of(&self, dirs: impl IntoIterator<Item = PathBuf>) -> Result<()> {
+        let syncs = dirs.into_iter().map(|dir| {
+            let disk = self.disk.clone();
+            task::blocking(move || disk.sync_dir(&dir))
+        });
+        let synced = join_all(syncs).await;
+        Ok(synced.into_iter().collect::<io::Result<()>>()?)
     }
 
     /// What lies in the directories of a stay is the chain from now on.
@@ -209,9 +223,18 @@ impl DataTree {
         Ok(())
     }
 
-    /// Forgets a chain.
-    pub(super) fn close_other(&self, chain: u16) {
-        self.others.trees.borrow_mut().remove(&chain);
+    /// Forgets a stay of a chain.
+    pub(super) fn close_other(&self, chain: u16, stay: standing::Stay) {
+        let dir = of_stay(&self.identity_dir(), chain, stay.number);
+        let mut trees = self.others.trees.borrow_mut();
+        if trees.get(&chain).is_some_and(|tree| tree.objects_dir == dir) {
+            trees.remove(&chain);
+        }
+    }
+
+    /// Whether nobody has begun to remove what the own chain has left.
+    pub(super) fn is_first_removal(&self) -> bool {
+        !self.others.is_own_removed.replace(true)
     }
 
     /// The chain whose objects lie in no directory of its own, where that is known.
@@ -229,7 +252,8 @@ impl DataTree {
         self.standing.must_be(&store)?;
         self.others.own.set(Some(own));
         self.take_copies(&chains).await?;
-        self.remove_own_remains(own);
+        self.remove_own_if_left();
+        self.forget_movers();
         let all: Vec<u16> = chains.iter().map(|one| one.chain).collect();
         self.make_all(&all).await?;
         let mut served = Vec::with_capacity(chains.len());

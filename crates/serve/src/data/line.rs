@@ -9,6 +9,7 @@ use covey_stripe::objects::{At, DataReply};
 use covey_stripe::ops::Id;
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One attach of a client.
 #[derive(Default)]
@@ -19,13 +20,23 @@ pub struct Line {
     pub(super) client: Cell<u64>,
     /// Its own number; 0 as long as it has none.
     pub(super) number: Cell<u64>,
+    /// Higher than those of all that were there before.
+    pub(super) serial: u64,
     /// Who attached, for the watch.
     pub(super) watched: Option<Rc<Client>>,
 }
 
+static SERIALS: AtomicU64 = AtomicU64::new(1);
+
 impl Line {
     pub(super) fn new(watched: Rc<Client>) -> Rc<Line> {
-        Rc::new(Line { watched: Some(watched), ..Line::default() })
+        let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
+        Rc::new(Line { serial, watched: Some(watched), ..Line::default() })
+    }
+
+    #[cfg(test)]
+    pub(super) fn numbered(serial: u64) -> Rc<Line> {
+        Rc::new(Line { serial, ..Line::default() })
     }
 
     /// Refuses what comes late on a connection that its client has given up.

@@ -10,6 +10,7 @@ use covey_stripe::chain::Served;
 use covey_stripe::objects::{ChainCopy, DataReply, Kept, Put};
 use covey_stripe::ops::Id;
 use covey_wire::{Bytes, List, Name};
+use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
@@ -46,6 +47,7 @@ impl DataTree {
         if self.chains.serves(chain) {
             return Err(Errno::because(Errno::EBUSY, format!("chain {chain} is served here")));
         }
+        self.forget_movers();
         let before = self.receiving.borrow_mut().remove(&chain);
         if let Some(before) = before {
             self.remove_later(dirs::of_stay(&self.identity_dir(), chain, before.stay));
@@ -59,8 +61,18 @@ impl DataTree {
         task::blocking(move || remove_stay(&*disk, &dir)).await?;
         self.make_dirs(vec![chain], stay).await?;
         self.mark_unused(chain, stay).await?;
-        self.receiving.borrow_mut().insert(chain, Receiving { stay, line: Rc::downgrade(&line) });
+        let line = Rc::downgrade(&line);
+        self.receiving.borrow_mut().insert(chain, Receiving { stay, line });
         Ok(DataReply::Received { stay })
+    }
+
+    /// What was received from movers whose connections are over goes: it may be as much as the disk has room for.
+    pub(super) fn forget_movers(&self) {
+        let gone = |_: &u16, one: &mut Receiving| one.line.strong_count() == 0;
+        let gone: Vec<(u16, Receiving)> = self.receiving.borrow_mut().extract_if(gone).collect();
+        for (chain, one) in gone {
+            self.remove_later(dirs::of_stay(&self.identity_dir(), chain, one.stay));
+        }
     }
 
     /// ESTALE where the server has started anew since, since what was put before may be lost, and for whoever comes on another
@@ -136,11 +148,8 @@ impl DataTree {
         if self.chains.serves(chain) {
             return Err(Errno::because(Errno::EBUSY, format!("chain {chain} is served here")));
         }
-        let (disk, objects) = (self.disk.clone(), self.identity_dir());
-        task::blocking(move || {
-            dirs::of_chain(&objects, chain, stay).try_for_each(|dir| disk.sync_dir(&dir))
-        })
-        .await?;
+        let objects = self.identity_dir();
+        self.sync_dirs_of(dirs::of_chain(&objects, chain, stay)).await?;
         // Once: whoever puts something now comes too late.
         self.must_receive(&line, chain, stay)?;
         self.receiving.borrow_mut().remove(&chain);
@@ -154,8 +163,7 @@ impl DataTree {
     }
 
     /// The copy of a chain that is to be served at a generation is the chain from now on: the server that had it removes it
-    /// only after that.
-    /// Only by one at a time.
+    /// only after that. To be called by one at a time.
     pub(super) async fn take_copy(self: &Rc<Self>, served: Served) -> Result<()> {
         let chain = served.chain;
         let Some(copy) =
@@ -172,22 +180,16 @@ impl DataTree {
         .await?;
         let before = self.standing.stay_of(chain);
         self.take_chain(chain, copy).await?;
-        match before {
-            Some(before) => {
-                self.mark_unused(chain, before.number).await?;
-                self.remove_later(dirs::of_stay(&self.identity_dir(), chain, before.number));
-            }
-            None => {}
+        if let Some(before) = before {
+            self.mark_unused(chain, before.number).await?;
+            self.remove_later(dirs::of_stay(&self.identity_dir(), chain, before.number));
         }
         Ok(())
     }
 
     /// The copies that were not served yet. What was being received over connections that have ended goes.
     pub(super) fn copies(&self) -> DataReply {
-        let mut receiving = self.receiving.borrow_mut();
-        for (chain, ended) in receiving.extract_if(|_, now| now.line.strong_count() == 0) {
-            self.remove_later(dirs::of_stay(&self.identity_dir(), chain, ended.stay));
-        }
+        self.forget_movers();
         let copies = self.standing.copies().into_iter();
         let copies = copies.map(|(chain, stay)| ChainCopy { chain, stay: stay.number });
         DataReply::Copies { copies: List(copies.collect()) }
@@ -233,41 +235,40 @@ impl DataTree {
         generation: u32,
     ) -> Result<DataReply> {
         self.standing.must_be(&store)?;
-        let stay = self.standing.stay_of(chain);
-        let is_back = stay.is_some_and(|stay| stay.generation >= generation);
-        if is_back || self.standing.left_at(chain).is_some_and(|left| left >= generation) {
+        if self.standing.held().is_past(chain, generation) {
             return Ok(DataReply::Done {});
         }
         if self.chains.serves(chain) {
             return Err(Errno::because(Errno::EBUSY, format!("chain {chain} is served here")));
         }
+        let stay = Rc::new(Cell::new(None));
+        let dropped = stay.clone();
         self.change_identity(move |identity| {
-            identity.held.chains.remove(&chain);
-            identity.held.left.insert(chain, generation);
+            // It may have come back while this waited for its turn.
+            if !identity.held.is_past(chain, generation) {
+                dropped.set(identity.held.chains.remove(&chain));
+                identity.held.left.insert(chain, generation);
+            }
         })
         .await?;
-        match stay {
+        match stay.get() {
             Some(stay) => {
-                self.close_other(chain);
+                self.close_other(chain, stay);
                 self.mark_unused(chain, stay.number).await?;
                 self.remove_later(dirs::of_stay(&self.identity_dir(), chain, stay.number));
             }
-            None if self.own_chain() == Some(chain) => self.remove_own(),
-            None => {}
+            None => self.remove_own_if_left(),
         }
         Ok(DataReply::Done {})
     }
 
-    /// What the own chain has left where it lay before it was moved away goes, be it that the server died before it was gone.
-    pub(super) fn remove_own_remains(self: &Rc<Self>, own: u16) {
+    /// If the own chain has left, or is back in a directory of its own, its first directories stay, empty.
+    pub(super) fn remove_own_if_left(&self) {
+        let Some(own) = self.own_chain() else { return };
         let has_left = self.standing.has_left(own) || self.standing.stay_of(own).is_some();
-        if has_left && !self.own_is_gone.replace(true) {
-            self.remove_own();
+        if !has_left || !self.is_first_removal() {
+            return;
         }
-    }
-
-    /// The own chain has left: its directories stay, empty.
-    fn remove_own(self: &Rc<Self>) {
         self.forget_all();
         let (disk, dirs): (_, Vec<PathBuf>) =
             (self.disk.clone(), (0..self.fanout).map(|low| self.dir(low)).collect());
@@ -308,8 +309,13 @@ impl DataTree {
             let Some((chain, stay)) = name.to_str().and_then(dirs::parse_stay) else { continue };
             let dir = self.identity_dir().join(name);
             let held = [self.standing.stay_of(chain), self.standing.copy_of(chain)];
-            let is_held = held.into_iter().flatten().any(|held| held.number == stay);
-            if !is_held && self.disk.stat(&dir.join(UNUSED)).is_ok() {
+            let mut held = held.into_iter().flatten().map(|held| held.number).peekable();
+            // An identity that knows where the chain is, here or elsewhere, would name it.
+            let is_known = held.peek().is_some() || self.standing.has_left(chain);
+            if held.any(|held| held == stay) {
+                continue;
+            }
+            if is_known || self.disk.stat(&dir.join(UNUSED)).is_ok() {
                 remove_stay(&*self.disk, &dir)?;
             }
         }
@@ -379,7 +385,7 @@ fn empty(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         names => names?,
     };
-    names.iter().try_for_each(|name| disk.remove(&dir.join(name)))
+    names.iter().try_for_each(|name| remove_if_there(disk, &dir.join(name)))
 }
 
 #[cfg(test)]

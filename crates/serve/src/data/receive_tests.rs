@@ -378,3 +378,231 @@ fn what_changes_while_a_chain_is_copied_is_noted_until_it_is_asked_for() {
         assert_eq!(code(changes(&Rc::default()).await), Errno::ESTALE, "an answer may be lost");
     });
 }
+
+#[test]
+fn a_file_whose_size_the_disk_cannot_say_is_none_without_bytes() {
+    run(async {
+        let disk = disk();
+        let rig = open(&disk);
+        rig.serve(&[(OWN, 1), (OTHER, 1)]).await;
+        rig.write((OTHER, 1), 0, b"there").await;
+        let files = async || match rig.on(OTHER, DataOp::Files { after: 0, count: 9 }).await? {
+            DataReply::Files { files } => {
+                Ok(files.0.iter().map(|file| (file.id, file.bytes)).collect::<Vec<_>>())
+            }
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(files().await.unwrap(), [(7, 5)]);
+        // Each look that it takes fails once: none of these answers is a file that has nothing.
+        for after in 0..=dirs::FANOUT {
+            disk.fail_look(Some(after));
+            assert_eq!(code(files().await), Errno::EIO, "look {after}");
+        }
+        disk.fail_look(None);
+        assert_eq!(files().await.unwrap(), [(7, 5)]);
+    });
+}
+
+#[test]
+fn an_older_word_that_a_chain_has_left_comes_too_late_for_one_that_is_being_settled() {
+    run(async {
+        let rig = open(&disk());
+        rig.serve(&[(OWN, 1), (OTHER, 1)]).await;
+        rig.serve(&[(OWN, 1)]).await;
+        let stay = rig.receive().await;
+        rig.put_all(stay, b"back").await;
+        let tree = rig.tree().clone();
+        let turn = tree.standing.writing.lock().await;
+        let settled = rig.settle(stay, 6);
+        let dropped = async {
+            // It comes as soon as the other waits for its turn.
+            task::sleep(std::time::Duration::from_millis(50)).await;
+            rig.drop_it(OTHER, 2).await
+        };
+        let freed = async {
+            task::sleep(std::time::Duration::from_millis(100)).await;
+            drop(turn);
+        };
+        let (settled, dropped, ()) = futures_util::future::join3(settled, dropped, freed).await;
+        (settled.unwrap(), dropped.unwrap());
+        rig.serve(&[(OWN, 1), (OTHER, 6)]).await;
+        assert_eq!(rig.read(OTHER, 6).await.unwrap(), &b"back"[..]);
+    });
+}
+
+/// A rig over a directory of this machine.
+fn open_dir(directory: &Path) -> Rig {
+    let disk = Arc::new(covey_io::os::disk::OsDisk);
+    let tree = DataTree::open(disk, directory).unwrap();
+    tree.standing.admit_for_test();
+    let user = Rc::new(User { uid: 0, gid: 0, groups: vec![0] });
+    Rig { server: DataServer(Rc::new(tree)), line: Rc::default(), user }
+}
+
+/// Waits for what is removed beside.
+async fn until_gone(path: &Path) {
+    for _ in 0..1000 {
+        if !path.exists() {
+            return;
+        }
+        task::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    panic!("{} is left", path.display());
+}
+
+#[test]
+fn what_a_chain_has_left_goes_although_the_server_ended_before_it_was_removed() {
+    run(async {
+        let directory = tempfile::tempdir().unwrap();
+        let objects = directory.path().join("objects");
+        let rig = open_dir(directory.path());
+        rig.serve(&[(OWN, 1), (OTHER, 1)]).await;
+        rig.write((OWN, 1), 0, b"own").await;
+        rig.write((OTHER, 1), 0, b"other").await;
+        // The identity says that both have left, and nothing more was done.
+        let left = |identity: &mut standing::Identity| {
+            identity.held.chains.clear();
+            identity.held.left.extend([(OWN, 2), (OTHER, 2)]);
+        };
+        rig.tree().change_identity(left).await.unwrap();
+        let rig = open_dir(directory.path());
+        assert!(!objects.join("c9.0").exists());
+        assert!(objects.join("07/0000000000000007").exists(), "it may be any server's own");
+        rig.serve(&[]).await;
+        until_gone(&objects.join("07/0000000000000007")).await;
+        assert!(objects.join("07").exists(), "without it this would be another store");
+    });
+}
+
+#[test]
+fn what_is_received_goes_when_its_mover_has_gone() {
+    run(async {
+        let directory = tempfile::tempdir().unwrap();
+        let objects = directory.path().join("objects");
+        let rig = open_dir(directory.path());
+        rig.serve(&[(OWN, 1)]).await;
+        let receive = async |line: &Rc<Line>, chain| {
+            let receive = DataOp::Receive { store: rig.store(), chain };
+            rig.call_on(line, receive).await.unwrap();
+        };
+        let gone = Rc::<Line>::default();
+        receive(&gone, 5).await;
+        receive(&rig.line, 6).await;
+        drop(gone);
+        rig.serve(&[(OWN, 1)]).await;
+        until_gone(&objects.join("c5.1")).await;
+        assert!(objects.join("c6.2").exists(), "its mover is there");
+    });
+}
+
+#[test]
+fn a_chain_that_could_not_be_settled_leaves_nothing_after_a_start() {
+    run(async {
+        let directory = tempfile::tempdir().unwrap();
+        let objects = directory.path().join("objects");
+        let rig = open_dir(directory.path());
+        rig.serve(&[(OWN, 1)]).await;
+        let stay = rig.receive().await;
+        rig.put_all(stay, b"half").await;
+        // Its objects and their names are on the disk; that it is the chain cannot be said.
+        std::fs::create_dir(objects.join("identity.new")).unwrap();
+        rig.settle(stay, 5).await.unwrap_err();
+        assert!(objects.join("c9.1/07/0000000000000007").exists());
+        std::fs::remove_dir(objects.join("identity.new")).unwrap();
+        drop(open_dir(directory.path()));
+        assert!(!objects.join("c9.1").exists(), "it is of no use, and takes space");
+    });
+}
+
+#[test]
+fn a_table_that_comes_late_on_an_older_connection_is_refused() {
+    run(async {
+        let rig = open(&disk());
+        let (old, new) = (Line::numbered(1), Line::numbered(2));
+        let serve = async |line: &Rc<Line>, generation| {
+            let chains = List(vec![Served { chain: OWN, generation }]);
+            let serve = DataOp::ServeAs { store: rig.store(), own: OWN, chains };
+            rig.call_on(line, serve).await.map(drop)
+        };
+        serve(&old, 1).await.unwrap();
+        serve(&new, 2).await.unwrap();
+        assert_eq!(code(serve(&old, 1).await), Errno::ESTALE);
+        assert_eq!(code(rig.walk(OWN, 1).await.map(|_| ())), Errno::EREMCHG);
+        serve(&new, 3).await.unwrap();
+        rig.walk(OWN, 3).await.unwrap();
+    });
+}
+
+#[test]
+fn a_long_hole_is_passed_with_one_request() {
+    run(async {
+        let directory = tempfile::tempdir().unwrap();
+        let rig = open_dir(directory.path());
+        rig.serve(&[(OWN, 1), (OTHER, 1)]).await;
+        const FAR: u64 = 1 << 40;
+        rig.write((OTHER, 1), FAR, b"far").await;
+        let fetch = async |offset| {
+            let kept = Kept::Object as u8;
+            let fetch = DataOp::Fetch { id: 7, epoch: 0, kept, offset, count: 1 << 20 };
+            match rig.on(OTHER, fetch).await.unwrap() {
+                DataReply::Fetched { offset, data } => (offset, data.into_bytes()),
+                other => panic!("{other:?}"),
+            }
+        };
+        let (at, none) = fetch(0).await;
+        assert!(none.is_empty() && at > FAR - (1 << 20) && at <= FAR, "{at}");
+        let (at, data) = fetch(at).await;
+        assert!(at <= FAR && data.ends_with(b"far"), "{at}");
+        assert_eq!(fetch(FAR + 3).await, (u64::MAX, Bytes::new()), "there is nothing more");
+    });
+}
+
+#[test]
+fn a_server_whose_own_chain_is_elsewhere_keeps_copies_of_the_metadata() {
+    run(async {
+        let rig = open(&disk());
+        let keep = || DataOp::Keep { offset: 0, data: vec![1; 10].into(), end: true };
+        // One that was added has never had it.
+        rig.serve(&[(OTHER, 1)]).await;
+        rig.call(keep()).await.unwrap();
+        rig.drop_it(OWN, 2).await.unwrap();
+        rig.call(keep()).await.unwrap();
+    });
+}
+
+#[test]
+fn a_new_server_says_what_it_has_once_when_it_is_admitted() {
+    run(async {
+        let disk = disk();
+        let rig = open(&disk);
+        rig.tree().standing.is_admitted.set(false);
+        let chains: Vec<(u16, u32)> = (0..16).map(|at| (OWN + 4 * at, 1)).collect();
+        let before = disk.operations();
+        rig.serve(&chains).await;
+        // The directories of fifteen chains and the one that they are in.
+        assert_eq!(disk.operations() - before, 16);
+        rig.call(DataOp::Admit { store: rig.store(), meta: "m".into() }).await.unwrap();
+        rig.write((OWN + 4, 1), 0, b"kept").await;
+        let rig = open(&disk);
+        assert_eq!(rig.tree().others().len(), 15);
+        rig.serve(&chains).await;
+        assert_eq!(rig.read(OWN + 4, 1).await.unwrap(), &b"kept"[..]);
+    });
+}
+
+#[test]
+fn who_says_no_chain_is_refused_when_the_own_one_has_moved() {
+    run(async {
+        let rig = open(&disk());
+        rig.serve(&[(OWN, 1)]).await;
+        let root = Node::Root(rig.line.clone());
+        let plain = [covey_stripe::objects::name(7, 0)];
+        let walk = async || rig.server.walk(&rig.user, &root, &plain).wait().await;
+        let node = walk().await.unwrap().remove(0).1;
+        rig.serve(&[]).await;
+        assert_eq!(code(walk().await.map(|_| ())), Errno::EREMCHG);
+        let write = Write::bytes(0, Bytes::from_static(b"late"));
+        let written = rig.server.write(&rig.user, &node, write).into_outcome().wait().await;
+        assert_eq!(code(written), Errno::EREMCHG);
+    });
+}

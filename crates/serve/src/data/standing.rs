@@ -22,7 +22,7 @@ use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
 use covey_stripe::objects::DataReply;
 use covey_wire::Name;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
@@ -69,6 +69,14 @@ pub(super) struct Held {
     pub left: BTreeMap<u16, u32>,
 }
 
+impl Held {
+    /// Whether it is known that a chain was moved away at this generation, or was moved here since.
+    pub fn is_past(&self, chain: u16, generation: u32) -> bool {
+        let is_back = self.chains.get(&chain).is_some_and(|stay| stay.generation >= generation);
+        is_back || self.left.get(&chain).is_some_and(|&left| left >= generation)
+    }
+}
+
 /// A stay of a chain in this store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stay {
@@ -84,7 +92,7 @@ pub struct Standing {
     meta: RefCell<Name>,
     held: RefCell<Held>,
     /// The identity is written by one at a time.
-    writing: Mutex<()>,
+    pub(super) writing: Mutex<()>,
     /// It held no object when it was opened, and none was made since.
     is_empty: Cell<bool>,
     /// When it was formatted, in nanoseconds since 1970.
@@ -228,6 +236,23 @@ impl Standing {
     fn identity(&self) -> Identity {
         let (meta, held) = (self.meta.borrow().clone(), self.held.borrow().clone());
         Identity { store: self.store.clone(), meta, held }
+    }
+
+    /// Changes what is said of a store that no metadata server has files in yet: it is written when one has. Whether it is such a
+    /// store.
+    pub(super) fn change_if_new(&self, change: impl FnOnce(&mut Identity)) -> bool {
+        let mut identity = self.identity();
+        let is_new = identity.meta.is_empty() && !self.is_admitted.get();
+        if is_new {
+            change(&mut identity);
+            *self.held.borrow_mut() = identity.held;
+        }
+        is_new
+    }
+
+    /// The chains in it.
+    pub(super) fn held(&self) -> Ref<'_, Held> {
+        self.held.borrow()
     }
 
     /// Whether a chain was moved away, and is not back.

@@ -7,8 +7,10 @@ use super::{DataTree, Line, Object};
 use covey_io::disk::{DiskFile, Flush};
 use covey_io::task;
 use covey_ninep::tree::Result;
+use covey_stripe::ops::Id;
 use std::cell::Cell;
-use std::rc::Rc;
+use std::io;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use tokio::sync::Notify;
 
@@ -73,6 +75,39 @@ impl DataTree {
             syncs.ended.notified().await;
         }
         self.tell_loss(object.id, line)
+    }
+
+    /// Whether the system has failed to write back anything of what is open here is known after this, and noted as after a sync.
+    pub(super) async fn look_for_losses(self: &Rc<Self>) -> Result<()> {
+        let held: Vec<Rc<Object>> = self.held.borrow().values().filter_map(Weak::upgrade).collect();
+        let is_open = |object: &Rc<Object>| object.file.borrow().is_some();
+        let (busy, free): (Vec<_>, Vec<_>) =
+            held.into_iter().filter(is_open).partition(|object| object.syncs.is_running.get());
+        // Nobody syncs these meanwhile: the system tells of a failure once.
+        let turns = free.iter().map(Running::begin).collect();
+        task::spawn(look(self.clone(), turns)).await?;
+        // What is being synced tells of itself when that is over.
+        for object in busy {
+            let (syncs, before) = (&object.syncs, object.syncs.done.get());
+            while syncs.is_running.get() && syncs.done.get() == before {
+                syncs.ended.notified().await;
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn look(tree: Rc<DataTree>, turns: Vec<Running>) {
+    let file = |Running(object): &Running| Some((object.id, object.file.borrow().clone()?));
+    let files: Vec<(Id, Arc<dyn DiskFile>)> = turns.iter().filter_map(file).collect();
+    let look = move || {
+        let failed = |(id, file): (Id, Arc<dyn DiskFile>)| {
+            file.check_written_back().err().map(|error| (id, error))
+        };
+        Ok::<Vec<_>, io::Error>(files.into_iter().filter_map(failed).collect())
+    };
+    for (id, error) in task::blocking(look).await.unwrap_or_default() {
+        tree.note_loss(id, &error).await;
     }
 }
 

@@ -22,6 +22,15 @@ impl DataServer {
     fn ask(&self, line: &Rc<Line>, op: DataOp) -> Outcome<DataReply> {
         let tree = &self.0;
         match op {
+            DataOp::Meet {}
+            | DataOp::Admit { .. }
+            | DataOp::Refuse { .. }
+            | DataOp::Serve { .. }
+            | DataOp::ServeAs { .. }
+                if let Err(error) = tree.chains.hear(line) =>
+            {
+                Outcome::Now(Err(error))
+            }
             DataOp::Meet {} => Outcome::Now(Ok(tree.meet())),
             DataOp::Admit { store, meta } => {
                 let tree = tree.clone();
@@ -77,6 +86,10 @@ impl DataServer {
             DataOp::Discard { store, chain, stay } => tree.when_admitted(move |tree| {
                 Outcome::later(tree.clone().discard(store, (chain, stay)))
             }),
+            DataOp::Keep { offset, data, end } => {
+                let data = data.into_bytes();
+                tree.when_admitted(move |tree| tree.keep(offset, data, end))
+            }
             DataOp::By { served, op } => tree.ask_by(line, served, op),
             DataOp::In { chain, op } => match DataOp::decode(op.into_bytes()) {
                 Ok(op) => self.ask_of(line, Some(chain), op),

@@ -168,6 +168,10 @@ impl Meta {
                 {
                     task::sleep(CHAIN_LOOK).await;
                 }
+                // Whoever has asked knows of no chains: for them a server does not answer.
+                Err(error) if error.code == Errno::EREMCHG => {
+                    return Err(Errno::because(Errno::EIO, error.reason));
+                }
                 done => return done,
             }
         }

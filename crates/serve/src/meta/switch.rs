@@ -27,8 +27,8 @@ use std::time::Duration;
 /// A chain that nobody serves for a moment.
 pub(super) struct Hold {
     chain: u16,
-    /// Where it is to go.
-    server: u16,
+    /// Where it is to go, and in which stay it is put together there.
+    to: (u16, u32),
     /// Tells one hold from the next.
     number: u64,
     _claims: Claims,
@@ -41,32 +41,42 @@ impl Meta {
     }
 
     /// Takes a chain from the server that has it: from the answer on it changes no more. It is given back if nothing
-    /// follows soon.
-    pub(super) fn hold_chain(self: &Rc<Self>, chain: u16, server: u16) -> Outcome<Reply> {
+    /// follows soon. ESTALE where it is not at the generation at which its mover began to copy: it may have been elsewhere since.
+    pub(super) fn hold_chain(
+        self: &Rc<Self>,
+        chain: u16,
+        copied_at: u32,
+        to: (u16, u32),
+    ) -> Outcome<Reply> {
         let meta = self.clone();
         Outcome::later(async move {
             // It goes on when its mover is gone: what it has begun it ends.
-            let holding = task::spawn(async move { meta.hold(chain, server).await });
+            let holding = task::spawn(async move { meta.hold(chain, copied_at, to).await });
             let (generation, hold) = holding.await??;
             Ok(Reply::Held { generation, hold })
         })
     }
 
-    async fn hold(self: Rc<Self>, chain: u16, server: u16) -> Result<(u32, u64)> {
+    async fn hold(
+        self: Rc<Self>,
+        chain: u16,
+        copied_at: u32,
+        to: (u16, u32),
+    ) -> Result<(u32, u64)> {
         self.store_is_here().await;
-        let op = self.to_switch(chain, server)?;
+        let op = self.to_switch(chain, copied_at, to.0)?;
         let claims = self.claim(0, &op).await?;
         // One step from here: others may have come first.
-        let Op::MoveChain { generation, .. } = self.to_switch(chain, server)? else {
+        let Op::MoveChain { generation, .. } = self.to_switch(chain, copied_at, to.0)? else {
             return Err(Errno::EPROTO.into());
         };
         if self.hold.borrow().is_some() {
-            return Err(Errno::because(Errno::EBUSY, "another chain is being moved"));
+            return Err(Errno::because(Errno::EAGAIN, "another chain is being moved"));
         }
         // None that an earlier process gave out: a switch that comes late must not be taken for one of a later hold.
         let number = (self.holds.get() + 1).max(task::wall().as_nanos() as u64);
         self.holds.set(number);
-        let hold = Hold { chain, server, number, _claims: claims };
+        let hold = Hold { chain, to, number, _claims: claims };
         self.hold.replace(Some(hold));
         let held = task::timeout(HOLD_WAIT, self.stop_serving(chain)).await;
         match held.unwrap_or_else(|| Err(Errno::because(Errno::EBUSY, SLOW))) {
@@ -95,7 +105,7 @@ impl Meta {
     }
 
     /// The operation that would give a chain to a server, as things are now. The store must be here.
-    fn to_switch(&self, chain: u16, server: u16) -> Result<Op> {
+    fn to_switch(&self, chain: u16, copied_at: u32, server: u16) -> Result<Op> {
         let store = self.store_mut();
         let refuse = |what: String| Err(Errno::because(Errno::EINVAL, what));
         let Some(now) = store.chains().get(usize::from(chain)) else {
@@ -109,6 +119,13 @@ impl Meta {
         }
         if now.members.0.len() != 1 {
             return refuse(format!("chain {chain} has more than one member"));
+        }
+        if now.generation != copied_at {
+            let what = format!(
+                "chain {chain} is at generation {}: it has changed since its copying began",
+                now.generation
+            );
+            return Err(Errno::because(Errno::ESTALE, what));
         }
         let places = store.places();
         let is_open = places.get(usize::from(server)).is_some_and(|at| at & CLOSED == 0);
@@ -148,25 +165,25 @@ impl Meta {
     /// The new server has everything: it serves the chain from now on.
     pub(super) fn switch_chain(
         self: &Rc<Self>,
-        (chain, server): (u16, u16),
+        chain: u16,
         (generation, number): (u32, u64),
+        to: (u16, u32),
         store: Name,
     ) -> Outcome<Reply> {
         let meta = self.clone();
         Outcome::later(async move {
-            let op = Op::MoveChain { chain, server, store, generation };
-            let switching =
-                task::spawn(async move { meta.switch(chain, server, number, op).await });
+            let op = Op::MoveChain { chain, server: to.0, store, generation };
+            let switching = task::spawn(async move { meta.switch(chain, number, to, op).await });
             switching.await??;
             Ok(Reply::Done {})
         })
     }
 
-    async fn switch(self: Rc<Self>, chain: u16, server: u16, number: u64, op: Op) -> Result<()> {
+    async fn switch(self: Rc<Self>, chain: u16, number: u64, to: (u16, u32), op: Op) -> Result<()> {
         self.store_is_here().await;
-        let is_this =
-            |hold: &mut Hold| (hold.number, hold.chain, hold.server) == (number, chain, server);
-        let hold = self.hold.borrow_mut().take_if(is_this);
+        let server = to.0;
+        let is_held = |hold: &mut Hold| (hold.number, hold.chain, hold.to) == (number, chain, to);
+        let hold = self.hold.borrow_mut().take_if(is_held);
         let Some(hold) = hold else {
             return Err(Errno::because(Errno::ESTALE, "the chain was given back meanwhile"));
         };

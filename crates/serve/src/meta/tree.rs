@@ -69,12 +69,14 @@ impl MetaServer {
             }
             Op::Tasks {} => self.0.task_states().map(plain),
             &Op::FenceChain { chain } => self.0.fence_chain(chain).map(plain),
-            &Op::HoldChain { chain, server } => self.0.hold_chain(chain, server).map(plain),
+            &Op::HoldChain { chain, server, generation, stay } => {
+                self.0.hold_chain(chain, generation, (server, stay)).map(plain)
+            }
             &Op::ReleaseChain { hold } => self.0.release_chain(hold).map(plain),
-            Op::SwitchChain { chain, server, generation, hold, store } => self
-                .0
-                .switch_chain((*chain, *server), (*generation, *hold), store.clone())
-                .map(plain),
+            Op::SwitchChain { chain, server, generation, stay, hold, store } => {
+                let (to, when) = ((*server, *stay), (*generation, *hold));
+                self.0.switch_chain(*chain, when, to, store.clone()).map(plain)
+            }
             Op::BeginMove { .. } | Op::Move { .. }
                 if let Err(error) = self.0.may_move(&request.op) =>
             {

@@ -26,6 +26,8 @@ pub(super) enum Away {
 #[derive(Clone, Copy, Debug, Default)]
 struct Laid {
     bytes: u64,
+    /// Of files without holes: so much space they take at least.
+    dense: u64,
     files: u64,
 }
 
@@ -52,7 +54,7 @@ pub(super) async fn away(mover: &Mover<'_>, server: u16) -> Result<Away> {
         if !sight.is_serving(server) {
             return Ok(Away::Stay("it does not serve".into()));
         }
-        let Some(to) = emptiest(&sight, server, &full) else {
+        let Some(to) = emptiest(&sight, server, &full, laid[&chain].dense) else {
             stays.get_or_insert("no other I/O server has space for a chain".to_owned());
             continue;
         };
@@ -60,7 +62,7 @@ pub(super) async fn away(mover: &Mover<'_>, server: u16) -> Result<Away> {
             Ok(()) => {}
             Err(error) if error.code() == Errno::ECANCELED => return Err(error),
             Err(error) => {
-                if error.code() == Errno::ENOSPC {
+                if matches!(error.code(), Errno::ENOSPC | Errno::EDQUOT) {
                     full.insert(to);
                 }
                 tracing::warn!("chain {chain} stays where it is: {error}");
@@ -71,9 +73,15 @@ pub(super) async fn away(mover: &Mover<'_>, server: u16) -> Result<Away> {
     Ok(stays.map_or(Away::All, Away::Stay))
 }
 
-/// The server that has fewest chains, and of these the one with most space.
-fn emptiest(sight: &Sight, but: u16, full: &BTreeSet<u16>) -> Option<u16> {
+/// The server that has fewest chains, and of these the one with most space; none whose disk has not so many bytes: it would be
+/// filled up for nothing.
+fn emptiest(sight: &Sight, but: u16, full: &BTreeSet<u16>, bytes: u64) -> Option<u16> {
+    let has_space = |at: &u16| {
+        let place = sight.place(*at);
+        place.is_some_and(|place| place.bytes_total == 0 || place.bytes_available > bytes)
+    };
     let others = sight.open().into_iter().filter(|at| *at != but && !full.contains(at));
+    let others = others.filter(has_space);
     let space = |at: u16| sight.place(at).map_or(0, |place| place.bytes_available);
     others.min_by_key(|&at| (sight.table.led_by(&[at]).len(), Reverse(space(at)), at))
 }
@@ -86,7 +94,8 @@ pub(super) async fn level(mover: &Mover<'_>, sight: &Sight, loads: &[Load]) -> R
     let servers: Vec<u16> = loads.iter().map(|load| load.server).collect();
     let laid = laid(mover, &sight.table.led_by(&servers)).await?;
     let on = |server: u16| sight.table.led_by(&[server]);
-    let sizes = laid.iter().map(|(chain, laid)| (*chain, laid.bytes)).collect();
+    // As the loads are counted: what a file with holes takes is not known.
+    let sizes = laid.iter().map(|(chain, laid)| (*chain, laid.dense)).collect();
     let steps = plan(loads, on, &sizes);
     mover.expects(steps.iter().map(|(chain, _)| sizes[chain]).fold(0, u64::saturating_add));
     let mut is_any = false;
@@ -124,8 +133,9 @@ fn plan(
         let best = chains.iter().filter(helps).max_by_key(|chain| sizes[chain]).copied();
         let Some(chain) = best.filter(|_| most > 0 && lacks > 0) else { break };
         chains.retain(|other| *other != chain);
-        loads[from].held -= sizes[&chain];
-        loads[to].held += sizes[&chain];
+        // Files come and go between the counts.
+        loads[from].held = loads[from].held.saturating_sub(sizes[&chain]);
+        loads[to].held = loads[to].held.saturating_add(sizes[&chain]);
         steps.push((chain, loads[to].server));
     }
     steps
@@ -143,6 +153,7 @@ async fn laid(mover: &Mover<'_>, chains: &[u16]) -> Result<BTreeMap<u16, Laid>> 
             for chain in inode.striping.iter().flat_map(|striping| &striping.servers.0) {
                 if let (Some(on), Some(bytes)) = (laid.get_mut(chain), bytes_on(inode, *chain)) {
                     (on.bytes, on.files) = (on.bytes.saturating_add(bytes), on.files + 1);
+                    on.dense = on.dense.saturating_add(if inode.sparse { 0 } else { bytes });
                 }
             }
         }
@@ -154,6 +165,28 @@ async fn laid(mover: &Mover<'_>, chains: &[u16]) -> Result<BTreeMap<u16, Laid>> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use covey_stripe::chain::{Chain, Table};
+    use covey_stripe::ops::Place;
+
+    #[test]
+    fn a_chain_goes_to_no_disk_that_it_would_fill() {
+        let place = |bytes_available| Place {
+            is_serving: true,
+            bytes_total: 1000,
+            bytes_available,
+            ..Place::default()
+        };
+        let unknown = Place { is_serving: true, ..Place::default() };
+        let table = Table(vec![Chain::of_one(0), Chain::of_one(0), Chain::of_one(2)]);
+        let places = vec![place(900), place(50), place(500)];
+        let sight = Sight { places, table: table.clone() };
+        let to = |sight: &Sight, bytes| emptiest(sight, 0, &BTreeSet::new(), bytes);
+        assert_eq!(to(&sight, 40), Some(1), "it has none yet");
+        assert_eq!(to(&sight, 50), Some(2));
+        assert_eq!(to(&sight, 500), None);
+        let sight = Sight { places: vec![place(900), unknown], table };
+        assert_eq!(to(&sight, 1 << 40), Some(1), "that will be seen");
+    }
 
     #[test]
     fn chains_level_what_servers_hold_and_none_moves_in_vain() {
@@ -168,6 +201,10 @@ mod tests {
         let sizes = BTreeMap::from([(0, 1000)]);
         let loads = [load(0, 1000), load(1, 0)];
         let loads = loads.map(|load| Load { share: 500, ..load });
-        assert_eq!(plan(&loads, |server| if server == 0 { vec![0] } else { vec![] }, &sizes), []);
+        let on = |server| if server == 0 { vec![0] } else { vec![] };
+        assert_eq!(plan(&loads, on, &sizes), []);
+        // It has grown since the servers were counted.
+        let loads = [Load { share: 100, ..load(0, 150) }, Load { share: 9000, ..load(1, 0) }];
+        assert_eq!(plan(&loads, on, &BTreeMap::from([(0, 500)])), [(0, 1)]);
     }
 }

@@ -16,7 +16,7 @@ mod history;
 mod lab;
 mod linear;
 mod names;
-mod net;
+pub mod net;
 pub mod roles;
 
 use cluster::Cluster;

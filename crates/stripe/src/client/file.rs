@@ -106,10 +106,7 @@ impl OpenFile {
     ) -> Result<OpenFile> {
         let map = distribution::of(striping)?;
         let is_written = |slot| map.physical_size(slot, inode.size) > 0;
-        let slot = |(at, chain): (usize, &Arc<Chain>)| {
-            let link = chain.link();
-            Slot::written_before(is_written(at), link.last_machine(), link.now())
-        };
+        let slot = |(at, chain): (usize, &Arc<Chain>)| Slot::opened(is_written(at), &chain.link());
         let slots = chains.iter().enumerate().map(slot).collect();
         let state = State {
             size: inode.size,

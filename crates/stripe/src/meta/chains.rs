@@ -3,7 +3,8 @@
 //! A store of a version that knew no chains has no rows: its chains are those of one server, in the order of the servers, and
 //! stripings of before mean the same. They get rows at the first start. A row that names another store than is known of
 //! the server was left by such a version in between: it is corrected at a start, and its generation raised. A row that
-//! cannot be read is made anew, with the only member that it can have had.
+//! cannot be read is made anew where the chain's number says which server it was made for: one to which it does not lead any more
+//! refuses it. Any other ends the start: nobody else knows where the chain is, and in the wrong place its files would read as zeros.
 
 use super::fault::{Fault, refuse};
 use super::keys::Superblock;
@@ -19,20 +20,52 @@ use std::ops::{Deref, DerefMut};
 pub(super) fn load<K: Kv>(kv: &K, servers: usize) -> Result<Kept, Errno> {
     let mut chains = Vec::new();
     for index in 0..=u16::MAX {
-        match keys::row::<Chain>(kv, &keys::chain(index)) {
-            Ok(Some(chain)) if chain.head().is_some() => chains.push(chain),
+        match whole_row(kv, index, servers) {
+            Ok(Some(chain)) => chains.push(chain),
             Ok(None) if chains.len() >= servers => break,
             Ok(None) => chains.push(Chain::of_one(index)),
-            Ok(Some(_)) | Err(_) if chains.len() < servers => {
+            Err(_) if chains.len() < servers => {
                 let mut chain = Chain::of_one(index);
                 chain.skip(SKIPPED);
                 chains.push(chain);
             }
-            Ok(Some(_)) => return Err(Errno::because(Errno::EIO, NOBODY)),
-            Err(error) => return Err(error),
+            Err(why) => return Err(unknown(index, &why)),
+        }
+    }
+    if let Ok(after) = u16::try_from(chains.len()) {
+        let mut is_later = false;
+        kv.scan(&keys::chain(after), &mut |key, _| {
+            is_later = keys::chain_of(key).is_some();
+            false
+        })?;
+        if is_later {
+            return Err(unknown(after, "it is missing, and later ones are there"));
         }
     }
     Ok(Kept { by_head: by_head(&chains), all: chains })
+}
+
+/// A chain's row, or why it cannot be one.
+fn whole_row<K: Kv>(kv: &K, index: u16, servers: usize) -> Result<Option<Chain>, String> {
+    let row = keys::row::<Chain>(kv, &keys::chain(index)).map_err(|error| error.to_string())?;
+    let Some(chain) = row else { return Ok(None) };
+    if chain.head().is_none() {
+        return Err(NOBODY.to_owned());
+    }
+    match chain.members.0.iter().find(|member| usize::from(member.server) >= servers) {
+        None => Ok(Some(chain)),
+        Some(member) => {
+            Err(format!("it names I/O server {}, and there are {servers}", member.server))
+        }
+    }
+}
+
+fn unknown(index: u16, why: &str) -> Errno {
+    let what = format!(
+        "the row of chain {index} in the metadata store cannot be used: {why}; nobody else knows which I/O server has the \
+         chain; hint: bring the metadata back from a copy, or read the I/O servers' stores with `covey salvage`"
+    );
+    Errno::because(Errno::EIO, what)
 }
 
 /// Gives each server of a store that was just formatted so many chains, and each that is added later; fewer where servers are many.

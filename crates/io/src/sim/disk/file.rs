@@ -399,6 +399,15 @@ impl DiskFile for SimFile {
         self.with(|inode, _| inode.extent(offset))
     }
 
+    fn check_written_back(&self) -> io::Result<()> {
+        let mut state = self.disk.lock();
+        let inode = state.inodes.get_mut(&self.inode).ok_or_else(gone)?;
+        let known = self.failures_known.swap(inode.failures, Ordering::Relaxed);
+        let reports = known != inode.failures;
+        inode.is_reported |= reports;
+        if reports { Err(gone()) } else { Ok(()) }
+    }
+
     fn sync_blocking(&self, _: Flush) -> io::Result<()> {
         self.disk.change(|state, fate| {
             if state.is_done(fate) {

@@ -33,8 +33,15 @@ impl ChainMoves {
         };
         let moved = fs.move_chain(chain, to, &self.pace);
         // It is there already, is away, is full, is being moved, or has started anew.
-        let answers =
-            [Errno::EINVAL, Errno::EIO, Errno::ENOSPC, Errno::EBUSY, Errno::ESTALE, Errno::EREMCHG];
+        let answers = [
+            Errno::EINVAL,
+            Errno::EIO,
+            Errno::ENOSPC,
+            Errno::EBUSY,
+            Errno::EAGAIN,
+            Errno::ESTALE,
+            Errno::EREMCHG,
+        ];
         let _ = lab.expect(format!("give chain {chain} to {to}"), &answers, moved).await;
     }
 }

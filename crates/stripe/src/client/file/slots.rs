@@ -29,7 +29,7 @@ pub(super) struct Slot {
     /// When the file was opened, if something was written before and no answer has told yet in which
     /// start: then one that was later may have lost it.
     unmet_since: Option<Instant>,
-    /// The server that it was.
+    /// The server that it was; the one that was to be asked as long as none has answered.
     server: Option<Arc<Link>>,
     /// Some of it was written in an earlier one, and may be lost.
     is_lost: bool,
@@ -85,11 +85,11 @@ impl OpenFile {
             }
         };
         // The chain was moved, with all that was written and not lost before: on stable storage.
-        let machine = match before.conn(before.now()).await {
-            Ok((generation, _)) => before.machine(generation).map(|start| start.machine),
+        let then = match before.conn(before.now()).await {
+            Ok((generation, _)) => before.machine(generation),
             Err(_) => None,
         };
-        self.lock().slots[slot].moved(machine, start);
+        self.lock().slots[slot].moved(then, start);
     }
 
     /// One request on the object of `slot`, repeated on a new connection while there is time.
@@ -271,7 +271,13 @@ impl Slot {
     /// A slot of a file just opened: whether there is anything that somebody may have written, and
     /// the start of the server's machine that was heard of last. What was written before is synced
     /// with the rest, so its loss from now on is to be told as well.
-    pub fn written_before(is_written: bool, machine: Option<u64>, now: Instant) -> Slot {
+    pub fn opened(is_written: bool, link: &Arc<Link>) -> Slot {
+        let slot = Slot::written_before(is_written, link.last_machine(), link.now());
+        // Its chain may be elsewhere before anything is written.
+        Slot { server: Some(link.clone()), ..slot }
+    }
+
+    fn written_before(is_written: bool, machine: Option<u64>, now: Instant) -> Slot {
         let machine = machine.filter(|_| is_written);
         let unmet_since = (is_written && machine.is_none()).then_some(now);
         Slot { written: is_written.into(), machine, unmet_since, ..Slot::default() }
@@ -298,8 +304,13 @@ impl Slot {
 
     /// Another server has answered; the machine of the one before it has this start now, if that is known. Where it is not the
     /// one in which something was written, that may have been lost before it was moved.
-    fn moved(&mut self, before: Option<u64>, start: Start) {
-        self.is_lost |= self.is_dirty() && self.machine.is_some() && self.machine != before;
+    fn moved(&mut self, before: Option<Start>, start: Start) {
+        if self.is_dirty() {
+            match before {
+                Some(before) => self.met(before),
+                None => self.is_lost |= self.machine.is_some(),
+            }
+        }
         (self.machine, self.unmet_since) = (Some(start.machine), None);
     }
 
@@ -333,6 +344,25 @@ mod tests {
         assert!(!is_lost(false, None, since), "there was nothing to lose");
         assert!(is_lost(true, Some(1), None));
         assert!(!is_lost(true, Some(2), since));
+    }
+
+    #[test]
+    fn what_a_chain_has_lost_before_it_was_moved_is_told_and_nothing_else_is() {
+        let opened = Instant::now();
+        let start = |machine, at| Start { machine, at, says_chains: true };
+        let is_lost = |is_written, known, before| {
+            let mut slot = Slot::written_before(is_written, known, opened);
+            slot.moved(before, start(9, None));
+            slot.met(start(9, None));
+            slot.is_lost
+        };
+        assert!(!is_lost(true, Some(1), Some(start(1, Some(opened)))));
+        assert!(is_lost(true, Some(1), Some(start(2, None))));
+        assert!(is_lost(true, Some(1), None), "nobody knows");
+        assert!(!is_lost(false, Some(1), Some(start(2, None))), "there was nothing to lose");
+        // Nobody had met its machine before.
+        assert!(is_lost(true, None, Some(start(2, Some(opened)))));
+        assert!(!is_lost(true, None, Some(start(2, None))));
     }
 
     #[test]

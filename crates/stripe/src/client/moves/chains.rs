@@ -30,8 +30,9 @@ const FEW: usize = 256;
 /// Passes over what has changed before the chain is held back although it is more, as long as it is not too much.
 const PASSES: usize = 12;
 const MANY: usize = 2048;
-/// How often it is tried to hold it back.
+/// How often it is tried to hold it back, and how often others are waited for.
 const TRIES: usize = 4;
+const WAITS: usize = 150;
 /// How often everything is copied anew.
 const WHOLE_COPIES: usize = 3;
 /// How long the copying of the rest may take: clients wait for three seconds.
@@ -40,19 +41,20 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 impl Fs {
     /// Gives a chain to another I/O server, with all that lies on it, while it is used; answers how many bytes were copied.
-    /// Whoever waits for it is refused by nobody. One chain is held back at a time: EBUSY for the others.
+    /// Whoever waits for it is refused by nobody. One chain is held back at a time: others wait, and EAGAIN after half a minute.
     pub async fn move_chain(&self, chain: u16, server: u16, pace: &Pace) -> Result<u64> {
         let table = self.chains().await?;
         let odd = || Error::because(Errno::EINVAL, format!("chain {chain} is not known"));
-        let from = table.get(usize::from(chain)).and_then(|chain| chain.head()).ok_or_else(odd)?;
+        let now = table.get(usize::from(chain)).ok_or_else(odd)?;
+        let (from, generation) = (now.head().ok_or_else(odd)?, now.generation);
         if from.server == server {
             let what = format!("chain {chain} is on that server already");
             return Err(Error::because(Errno::EINVAL, what));
         }
         let store = self.store_of(server).await?;
         let copied = AtomicU64::new(0);
-        let mut job =
-            Job { fs: self, chain, from: from.server, to: server, store, stay: 0, pace, copied };
+        let (from, to, stay) = (from.server, server, 0);
+        let mut job = Job { fs: self, chain, generation, from, to, store, stay, pace, copied };
         // First: a server that has given the chain away refuses.
         job.ask(DataOp::Watch { is_on: true }).await?;
         let moved = job.run().await;
@@ -80,6 +82,8 @@ impl Fs {
 struct Job<'a> {
     fs: &'a Fs,
     chain: u16,
+    /// As it was when the copying began.
+    generation: u32,
     from: u16,
     to: u16,
     /// The store of the server that it goes to.
@@ -92,8 +96,8 @@ struct Job<'a> {
 impl Job<'_> {
     async fn run(&mut self) -> Result<()> {
         self.copy_all().await?;
-        let mut copies = 1;
-        for _ in 0..TRIES {
+        let (mut copies, mut tries, mut waits) = (1, 0, 0);
+        while tries < TRIES {
             // Changes that are not yet copied, when all are not few.
             let mut left = Some(Vec::new());
             for pass in 0.. {
@@ -116,12 +120,20 @@ impl Job<'_> {
                 }
             }
             self.copy_changes(&left.unwrap_or_default(), true).await?;
-            let (chain, server) = (self.chain, self.to);
-            let held = self.fs.ask(&Caller::default(), Op::HoldChain { chain, server }).await;
+            let (chain, server, stay) = (self.chain, self.to, self.stay);
+            let hold = Op::HoldChain { chain, server, generation: self.generation, stay };
+            let held = self.fs.ask(&Caller::default(), hold).await;
             let (generation, hold) = match held {
                 Ok(Reply::Held { generation, hold }) => (generation, hold),
                 Ok(_) => return Err(odd("HoldChain")),
                 Err(error) if error.code() == Errno::EBUSY => {
+                    tries += 1;
+                    self.fs.shared.net.sleep(PAUSE).await;
+                    continue;
+                }
+                // Another one is held, which nobody notices.
+                Err(error) if error.code() == Errno::EAGAIN && waits < WAITS => {
+                    waits += 1;
                     self.fs.shared.net.sleep(PAUSE).await;
                     continue;
                 }
@@ -138,7 +150,7 @@ impl Job<'_> {
             match rest {
                 Ok(true) => {
                     let store = self.store.clone();
-                    let switch = Op::SwitchChain { chain, server, generation, hold, store };
+                    let switch = Op::SwitchChain { chain, server, generation, stay, hold, store };
                     return self.fs.ask(&Caller::default(), switch).await.map(drop);
                 }
                 // What was not copied of what has changed is not known any more, and what was sent may still arrive: it begins anew.
@@ -159,9 +171,15 @@ impl Job<'_> {
 
     /// What has changed since the chain was held back; whether all of it was copied.
     async fn copy_rest(&self, generation: u32) -> Result<bool> {
-        match self.changes().await? {
-            Some(changes) if changes.len() <= MANY => self.copy_changes(&changes, false).await?,
-            _ => return Ok(false),
+        // Until there is nothing, which also says that the disk has kept what was read.
+        loop {
+            match self.changes().await? {
+                Some(changes) if changes.is_empty() => break,
+                Some(changes) if changes.len() <= MANY => {
+                    self.copy_changes(&changes, false).await?
+                }
+                _ => return Ok(false),
+            }
         }
         let (store, chain, stay) = (self.store.clone(), self.chain, self.stay);
         self.put(DataOp::Settle { store, chain, stay, generation }).await?;
@@ -338,23 +356,22 @@ impl Job<'_> {
             };
             let data = data.into_bytes();
             let bytes = data.len() as u64;
-            let from = if data.is_empty() { next } else { offset };
-            if from < at || from.saturating_add(bytes) > next {
+            let Some(run) = run(at..next, end, offset, bytes) else {
                 return Err(Error::Odd(format!("bytes of object {id:016x} that nobody asked for")));
-            }
-            if is_again && from > at {
-                let length = Bytes::copy_from_slice(&(from - at).to_le_bytes());
+            };
+            if is_again && run.start > at {
+                let length = Bytes::copy_from_slice(&(run.start - at).to_le_bytes());
                 self.put_piece(file, Put::Empty, at, length).await?;
             }
             if !data.is_empty() {
                 if is_paced {
                     self.pace.take(&self.fs.shared, bytes).await?;
                 }
-                self.put_piece(file, Put::Go, from, data).await?;
+                self.put_piece(file, Put::Go, run.start, data).await?;
                 self.pace.add(bytes);
                 self.copied.fetch_add(bytes, Ordering::Relaxed);
             }
-            at = from + bytes;
+            at = run.end;
         }
         Ok(())
     }
@@ -367,10 +384,40 @@ impl Job<'_> {
     }
 }
 
+/// Where the bytes lie that were answered for a range. Without any there are zeros as far as the answer says, be it behind the
+/// range, and at least there; up to `end` that is of interest.
+fn run(asked: Range<u64>, end: u64, offset: u64, bytes: u64) -> Option<Range<u64>> {
+    if bytes == 0 {
+        let at = offset.clamp(asked.end, end);
+        return Some(at..at);
+    }
+    let after = offset.checked_add(bytes)?;
+    (asked.start <= offset && after <= asked.end).then_some(offset..after)
+}
+
 fn odd(what: &str) -> Error {
     Error::Odd(format!("an odd answer to {what}"))
 }
 
 fn busy(why: &str) -> Error {
     Error::because(Errno::EBUSY, format!("the chain stays where it is: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::run;
+
+    #[test]
+    fn a_hole_is_passed_as_a_whole_and_no_bytes_are_taken_that_nobody_asked_for() {
+        assert_eq!(run(10..20, 1000, 10, 10), Some(10..20));
+        assert_eq!(run(10..20, 1000, 12, 3), Some(12..15));
+        for (offset, bytes) in [(9, 5), (11, 10), (20, 1), (u64::MAX, 1)] {
+            assert_eq!(run(10..20, 1000, offset, bytes), None, "{offset} {bytes}");
+        }
+        // Servers that look no further than they are asked, and those that do.
+        assert_eq!(run(10..20, 1000, 10, 0), Some(20..20));
+        assert_eq!(run(10..20, 1000, 900, 0), Some(900..900));
+        assert_eq!(run(10..20, 1000, u64::MAX, 0), Some(1000..1000));
+        assert_eq!(run(990..1000, 1000, 3, 0), Some(1000..1000));
+    }
 }
