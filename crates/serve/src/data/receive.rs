@@ -309,14 +309,17 @@ impl DataTree {
             let Some((chain, stay)) = name.to_str().and_then(dirs::parse_stay) else { continue };
             let dir = self.identity_dir().join(name);
             let held = [self.standing.stay_of(chain), self.standing.copy_of(chain)];
-            let mut held = held.into_iter().flatten().map(|held| held.number).peekable();
-            // An identity that knows where the chain is, here or elsewhere, would name it.
-            let is_known = held.peek().is_some() || self.standing.has_left(chain);
-            if held.any(|held| held == stay) {
+            let held: Vec<u32> = held.into_iter().flatten().map(|held| held.number).collect();
+            if held.contains(&stay) {
                 continue;
             }
-            if is_known || self.disk.stat(&dir.join(UNUSED)).is_ok() {
+            // An identity that knows where the chain is, here in a later stay or elsewhere, would name it.
+            let is_over = held.iter().any(|held| *held > stay) || self.standing.has_left(chain);
+            if is_over || self.disk.stat(&dir.join(UNUSED)).is_ok() {
                 remove_stay(&*self.disk, &dir)?;
+            } else if self.standing.is_taken() {
+                // Begun, and not yet marked. An identity that is new knows of none.
+                remove_empty(&*self.disk, &dir)?;
             }
         }
         Ok(())
@@ -367,6 +370,21 @@ fn remove_stay(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
     }
     // Last: until then it says that the rest may go.
     remove_if_there(disk, &dir.join(UNUSED))?;
+    disk.remove_dir(dir)
+}
+
+/// Removes a stay's directory if nothing is in it.
+fn remove_empty(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+    let lows = || (0..dirs::FANOUT).map(|low| dir.join(format!("{low:02x}")));
+    for low in lows() {
+        match disk.list(&low) {
+            Ok(names) if names.is_empty() => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+    lows().try_for_each(|low| disk.remove_dir(&low))?;
     disk.remove_dir(dir)
 }
 

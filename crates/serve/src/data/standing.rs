@@ -275,6 +275,11 @@ impl Standing {
         self.held.borrow().copies.get(&chain).copied()
     }
 
+    /// Whether a metadata server has its files here.
+    pub(super) fn is_taken(&self) -> bool {
+        !self.meta.borrow().is_empty()
+    }
+
     /// All copies that were not served yet, by their chains.
     pub(super) fn copies(&self) -> Vec<(u16, Stay)> {
         self.held.borrow().copies.iter().map(|(&chain, &stay)| (chain, stay)).collect()
