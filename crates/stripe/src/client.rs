@@ -24,7 +24,6 @@ mod file;
 mod handed;
 mod handle;
 mod link;
-mod listing;
 mod moves;
 mod quota;
 mod servers;
@@ -206,7 +205,6 @@ pub struct Shared {
     pub(crate) session: Arc<Session>,
     data: Servers,
     files: Mutex<HashMap<Id, Weak<OpenFile>>>,
-    ahead: listing::Ahead,
 }
 
 /// How long a listing waits for an I/O server to count a sparse file's blocks.
@@ -224,8 +222,7 @@ impl Fs {
     async fn begin(net: Arc<dyn Net>, options: Options, session: Session) -> Result<Fs> {
         session.start().await?;
         let data = Servers::ask(net.clone(), options, &session).await?;
-        let (session, files, ahead) = (Arc::new(session), Mutex::default(), Default::default());
-        let shared = Shared { net, session, data, files, ahead };
+        let shared = Shared { net, session: Arc::new(session), data, files: Mutex::default() };
         Ok(Fs { shared: Arc::new(shared) })
     }
 
@@ -457,6 +454,23 @@ impl Fs {
     /// A hard link.
     pub async fn link(&self, who: &Caller, id: Id, parent: Id, name: &Name) -> Result<Inode> {
         node(self.change(who, Op::Link { id, parent, name: name.clone() }).await?)
+    }
+
+    /// Entries after `cookie` (0: from the start, `.` and `..` first) up to `limit` (0 on the first call).
+    pub async fn readdir(
+        &self,
+        who: &Caller,
+        id: Id,
+        cookie: u64,
+        limit: u64,
+        bytes_max: u32,
+        listing: Listing,
+    ) -> Result<Page> {
+        let plus = listing == Listing::Inodes;
+        match self.ask(who, Op::Readdir { id, cookie, limit, bytes_max, plus }).await? {
+            Reply::Entries { entries, end, limit } => Ok(Page { entries: entries.0, end, limit }),
+            other => Err(unexpected(&other)),
+        }
     }
 
     /// Space of all I/O servers that answer. Servers that share a file system count it once.

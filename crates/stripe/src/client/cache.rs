@@ -14,7 +14,6 @@
 //! What was not used for a while is forgotten: all is in two generations, and the older one goes.
 
 mod known;
-mod listed;
 mod scope;
 
 use crate::meta::lease::LEASE_TIME;
@@ -68,7 +67,6 @@ struct State {
     turned_at: Option<Instant>,
     /// Bytes of content that came since.
     content_bytes: usize,
-    credit: listed::Credit,
 }
 
 /// Own changes of the files that share a slot.
@@ -100,7 +98,6 @@ impl Cache {
             old: HashMap::new(),
             turned_at: None,
             content_bytes: 0,
-            credit: Default::default(),
         };
         Cache { caching, state: Mutex::new(state), table_revocations: AtomicU64::default() }
     }
@@ -439,7 +436,9 @@ impl State {
                 let contents = contents.0.iter();
                 contents.for_each(|Content { id, data }| self.learn_content(lease, *id, data));
             }
-            (Op::Readdir { .. }, Reply::Entries { .. }) => self.learn_page(lease, op, reply),
+            (Op::Readdir { id, cookie, .. }, Reply::Entries { entries, end, .. }) => {
+                self.learn_entries(lease, *id, &entries.0, *cookie == 0 && *end);
+            }
             _ => {}
         }
     }

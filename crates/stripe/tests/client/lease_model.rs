@@ -7,7 +7,7 @@
 use crate::lab::*;
 use covey_ninep::tree::{Errno, Removal, SetAttr};
 use covey_stripe::client::{Error, Fs, Listing, Result, Taken, access};
-use covey_stripe::ops::{DirEntry, Id, Inode, Op as MetaOp, ROOT, Reply};
+use covey_stripe::ops::{Id, Inode, Op as MetaOp, ROOT, Reply};
 use covey_wire::Rng;
 use futures_util::future::join_all;
 use proptest::prelude::*;
@@ -185,35 +185,8 @@ where
     found.ok()
 }
 
-/// A listing, twice: the second is from memory, unless a lease has kept it out.
-fn list(world: &mut World, fs: &Fs, dir: Id, what: &str) {
-    const BYTES_MAX: u32 = 1 << 16;
-    let files = |entries: &[DirEntry]| -> Vec<DirEntry> {
-        entries.iter().filter(|entry| entry.cookie > 2).cloned().collect()
-    };
-    for _ in 0..2 {
-        let (id, plus) = (dir, true);
-        world.meta.watch(MetaOp::Readdir { id, cookie: 0, limit: 0, bytes_max: BYTES_MAX, plus });
-        let read = world.run(fs.readdir(&root(), dir, 0, 0, BYTES_MAX, Listing::Inodes));
-        let read = read.map_err(|error| error.code());
-        let read = read.map(|page| (files(&page.entries), page.end, page.limit));
-        let truths = world.meta.watched();
-        let is_true = truths.iter().any(|truth| match truth {
-            Reply::Entries { entries: list, end, limit } => {
-                read == Ok((files(&list.0), *end, *limit))
-            }
-            Reply::Error { code, .. } => read.as_ref().err() == Some(code),
-            other => panic!("{other:?}"),
-        });
-        assert!(is_true, "{what} lists {read:?}, not {truths:?}");
-    }
-}
-
 fn look(world: &mut World, fs: &Fs, who: usize, dirs: &[Id]) {
     for (index, &dir) in dirs.iter().enumerate() {
-        if who != CLIENTS - 1 {
-            list(world, fs, dir, &format!("client {who} at {index}"));
-        }
         for called in NAMES {
             let (what, caller) = (format!("client {who} at {index}/{called}"), root());
             let (walk, text) =

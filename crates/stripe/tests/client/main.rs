@@ -10,5 +10,4 @@ mod moves;
 mod rights;
 mod scenes;
 mod space;
-mod walks;
 mod writes;

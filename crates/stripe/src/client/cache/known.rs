@@ -1,11 +1,9 @@
 //! What is known of one file.
 
-use super::listed::Listed;
 use crate::distribution::{INLINE_BYTES_DEFAULT, inline_bytes};
 use crate::ops::{Id, Inode};
 use covey_wire::{Bytes, Name};
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Instant;
 
 pub(super) struct Known {
@@ -22,12 +20,6 @@ pub(super) struct Known {
     /// Where it was found last.
     pub found: Option<Found>,
     pub names: Names,
-    /// Its listing, as it still is.
-    pub listed: Option<Arc<Listed>>,
-    /// Its listing, as it was: in which order directories are likely to be listed.
-    pub order: Option<Arc<Listed>>,
-    /// That was asked for ahead, and nobody has used it.
-    pub is_ahead: bool,
 }
 
 /// A name by which a file was found.
@@ -78,9 +70,8 @@ impl Known {
     pub fn new(until: Instant, inode: &Inode, clock: u64) -> Known {
         let (until, names) = (Some(until), Names::default());
         let inode = inode.clone();
-        let (content, found, listed, order, is_ahead) = (None, None, None, None, false);
-        let (place_until, exact) = (until, clock);
-        Known { until, place_until, inode, exact, content, found, names, listed, order, is_ahead }
+        let (content, found) = (None, None);
+        Known { until, place_until: until, inode, exact: clock, content, found, names }
     }
 
     pub fn is_held(&self, now: Instant) -> bool {
@@ -91,7 +82,6 @@ impl Known {
     pub fn renew(&mut self, now: Instant, until: Instant, inode: &Inode, clock: u64) {
         if !self.is_held(now) {
             (self.names, self.content) = (Names::default(), None);
-            (self.listed, self.order) = (None, None);
         }
         // The version counts changes.
         if self.inode.version != inode.version || self.inode.size != inode.size {
@@ -107,9 +97,9 @@ impl Known {
         self.exact > 0 && self.exact >= all_changed
     }
 
-    /// Some attribute has changed, or some name.
+    /// Some attribute has changed.
     pub fn forget_exact(&mut self) {
-        (self.exact, self.content, self.listed) = (0, None, None);
+        (self.exact, self.content) = (0, None);
     }
 
     /// Whether anything can lie with the inode.
@@ -140,7 +130,7 @@ impl Known {
     /// The lease was taken back.
     pub fn forget(&mut self) {
         (self.until, self.exact, self.names) = (None, 0, Names::default());
-        (self.content, self.listed, self.order) = (None, None, None);
+        self.content = None;
     }
 
     pub fn forget_place(&mut self) {

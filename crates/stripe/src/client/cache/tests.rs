@@ -335,5 +335,3 @@ fn what_an_operation_may_do_away_with_is_known_by_its_name_and_its_links() {
     scene.cache.revoke(3, &[Lease { id: DIR, place: false }]);
     assert_eq!(loses(&unlink("f")), None);
 }
-
-mod listings;
