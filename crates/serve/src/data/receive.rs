@@ -57,12 +57,13 @@ impl DataTree {
         let given = given.into_iter().flatten().map(|stay| stay.number);
         let stay = given.chain([self.stay_last.get()]).max().unwrap_or(0).saturating_add(1);
         self.stay_last.set(stay);
+        // First: what follows may fail, or its mover be gone before it is over.
+        let receiving = Receiving { stay, line: Rc::downgrade(&line) };
+        self.receiving.borrow_mut().insert(chain, receiving);
         let (disk, dir) = (self.disk.clone(), dirs::of_stay(&self.identity_dir(), chain, stay));
         task::blocking(move || remove_stay(&*disk, &dir)).await?;
         self.make_dirs(vec![chain], stay).await?;
         self.mark_unused(chain, stay).await?;
-        let line = Rc::downgrade(&line);
-        self.receiving.borrow_mut().insert(chain, Receiving { stay, line });
         Ok(DataReply::Received { stay })
     }
 
