@@ -156,11 +156,15 @@ impl DataTree {
         self.receiving.borrow_mut().remove(&chain);
         let before = self.standing.copy_of(chain);
         let copy = standing::Stay { number: stay, generation };
-        self.change_identity(move |identity| _ = identity.held.copies.insert(chain, copy)).await?;
-        if let Some(before) = before {
-            self.remove_later(dirs::of_stay(&self.identity_dir(), chain, before.number));
+        let named = self
+            .change_identity(move |identity| _ = identity.held.copies.insert(chain, copy))
+            .await;
+        // What its mover is told has failed is never switched to.
+        let of_no_use = if named.is_ok() { before.map(|before| before.number) } else { Some(stay) };
+        if let Some(stay) = of_no_use {
+            self.remove_later(dirs::of_stay(&objects, chain, stay));
         }
-        Ok(DataReply::Done {})
+        named.map(|()| DataReply::Done {})
     }
 
     /// The copy of a chain that is to be served at a generation is the chain from now on: the server that had it removes it
@@ -182,8 +186,7 @@ impl DataTree {
         let before = self.standing.stay_of(chain);
         self.take_chain(chain, copy).await?;
         if let Some(before) = before {
-            self.mark_unused(chain, before.number).await?;
-            self.remove_later(dirs::of_stay(&self.identity_dir(), chain, before.number));
+            self.remove_marked(chain, before.number).await;
         }
         Ok(())
     }
@@ -255,8 +258,7 @@ impl DataTree {
         match stay.get() {
             Some(stay) => {
                 self.close_other(chain, stay);
-                self.mark_unused(chain, stay.number).await?;
-                self.remove_later(dirs::of_stay(&self.identity_dir(), chain, stay.number));
+                self.remove_marked(chain, stay.number).await;
             }
             None => self.remove_own_if_left(),
         }
@@ -291,6 +293,14 @@ impl DataTree {
             disk.sync_dir(&dir)
         };
         Ok(task::blocking(mark).await?)
+    }
+
+    /// What a chain has left in a stay goes, after a start as well; that the disk cannot take the mark does not keep it.
+    async fn remove_marked(&self, chain: u16, stay: u32) {
+        if let Err(error) = self.mark_unused(chain, stay).await {
+            tracing::warn!("stay {stay} of chain {chain} is not marked as unused: {error}");
+        }
+        self.remove_later(dirs::of_stay(&self.identity_dir(), chain, stay));
     }
 
     fn remove_later(&self, dir: PathBuf) {

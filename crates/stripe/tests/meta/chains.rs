@@ -294,7 +294,7 @@ fn a_server_that_has_given_its_chains_away_gets_new_ones_only_when_it_is_open() 
 
 /// The key of a chain's row.
 fn key(index: u16) -> Vec<u8> {
-    [&b"schain"[..], &index.to_be_bytes()].concat()
+    [&b"schain"[..], &[(index >> 8) as u8, index as u8]].concat()
 }
 
 /// Why a store does not open after something was done to its rows.
