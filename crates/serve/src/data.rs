@@ -1,7 +1,7 @@
 //! A data server's tree: one flat directory of objects for each chain, kept as files of a local directory.
 //!
 //! The objects of the server's own chain lie where those of older versions lie, `objects/LOW/`, those of others in
-//! directories of their own, `objects/cCHAIN.STAY/LOW/` (see [`dirs`]).
+//! directories of their own, `objects/cCHAIN.STAY/LOW/` (see `data/dirs.rs`).
 //!
 //! An object is named by its file's id and stands at an epoch (see `covey_stripe::objects`). The epoch is
 //! part of the file's name on disk, `ID` at epoch 0 and `ID.EPOCH` later, so that raising it is one

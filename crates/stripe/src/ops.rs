@@ -427,8 +427,7 @@ operations! {
         97 RaiseChain { chain: u16 } [logged own],
         /// volatile: from the answer on nobody reads or writes by the chain who has not asked for the table since
         98 FenceChain { chain: u16 },
-        /// volatile: from the answer on nobody serves the chain, which is to go to this server, where it is put together in this
-        /// stay; given back after a while. ESTALE where it has another generation than that at which the copying began
+        /// volatile: nobody serves the chain from the answer on, for a while; ESTALE where it is not at this generation any more
         120 HoldChain { chain: u16, server: u16, generation: u32, stay: u32 },
         /// volatile: the chain of this hold is given back to the server that had it
         121 ReleaseChain { hold: u64 },

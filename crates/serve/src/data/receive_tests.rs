@@ -316,13 +316,7 @@ fn a_copy_that_nobody_was_told_to_serve_goes_and_one_that_is_served_stays() {
 fn a_start_removes_what_is_said_to_be_of_no_use_and_nothing_else() {
     run(async {
         let directory = tempfile::tempdir().unwrap();
-        let open = || {
-            let disk = Arc::new(covey_io::os::disk::OsDisk);
-            let tree = Rc::new(DataTree::open(disk, directory.path()).unwrap());
-            tree.standing.admit_for_test();
-            let user = Rc::new(User { uid: 0, gid: 0, groups: vec![0] });
-            Rig { server: DataServer(tree), line: Rc::default(), user }
-        };
+        let open = || open_dir(directory.path());
         let objects = directory.path().join("objects");
         let rig = open();
         rig.serve(&[(OWN, 1), (OTHER, 1)]).await;
