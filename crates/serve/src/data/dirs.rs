@@ -47,7 +47,11 @@ pub(super) fn of_stay(objects: &Path, chain: u16, stay: u32) -> PathBuf {
 
 /// Its subdirectories.
 pub(super) fn of_chain(objects: &Path, chain: u16, stay: u32) -> impl Iterator<Item = PathBuf> {
-    let dir = of_stay(objects, chain, stay);
+    lows(of_stay(objects, chain, stay))
+}
+
+/// The subdirectories of a stay's directory.
+pub(super) fn lows(dir: PathBuf) -> impl Iterator<Item = PathBuf> {
     (0..FANOUT).map(move |low| dir.join(format!("{low:02x}")))
 }
 

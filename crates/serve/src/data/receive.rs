@@ -53,8 +53,7 @@ impl DataTree {
             self.remove_later(dirs::of_stay(&self.identity_dir(), chain, before.stay));
         }
         // Never one that was given before: what comes late is for that.
-        let given = [self.standing.stay_of(chain), self.standing.copy_of(chain)];
-        let given = given.into_iter().flatten().map(|stay| stay.number);
+        let given = self.standing.numbers_of(chain);
         let stay = given.chain([self.stay_last.get()]).max().unwrap_or(0).saturating_add(1);
         self.stay_last.set(stay);
         // First: what follows may fail, or its mover be gone before it is over.
@@ -194,9 +193,9 @@ impl DataTree {
     /// The copies that were not served yet. What was being received over connections that have ended goes.
     pub(super) fn copies(&self) -> DataReply {
         self.forget_movers();
-        let copies = self.standing.copies().into_iter();
-        let copies = copies.map(|(chain, stay)| ChainCopy { chain, stay: stay.number });
-        DataReply::Copies { copies: List(copies.collect()) }
+        let held = self.standing.held();
+        let copy = |(&chain, stay): (&u16, &standing::Stay)| ChainCopy { chain, stay: stay.number };
+        DataReply::Copies { copies: List(held.copies.iter().map(copy).collect()) }
     }
 
     /// Nobody wants the copy of a chain any more.
@@ -319,8 +318,7 @@ impl DataTree {
         for name in self.disk.list(&self.identity_dir())? {
             let Some((chain, stay)) = name.to_str().and_then(dirs::parse_stay) else { continue };
             let dir = self.identity_dir().join(name);
-            let held = [self.standing.stay_of(chain), self.standing.copy_of(chain)];
-            let held: Vec<u32> = held.into_iter().flatten().map(|held| held.number).collect();
+            let held: Vec<u32> = self.standing.numbers_of(chain).collect();
             if held.contains(&stay) {
                 continue;
             }
@@ -375,7 +373,7 @@ fn zero(file: &dyn DiskFile, mut offset: u64, end: u64) -> io::Result<()> {
 
 /// Removes a stay's directory with all that is in it, as far as it is there.
 fn remove_stay(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
-    for low in (0..dirs::FANOUT).map(|low| dir.join(format!("{low:02x}"))) {
+    for low in dirs::lows(dir.to_owned()) {
         empty(disk, &low)?;
         disk.remove_dir(&low)?;
     }
@@ -386,8 +384,7 @@ fn remove_stay(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
 
 /// Removes a stay's directory if nothing is in it.
 fn remove_empty(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
-    let lows = || (0..dirs::FANOUT).map(|low| dir.join(format!("{low:02x}")));
-    for low in lows() {
+    for low in dirs::lows(dir.to_owned()) {
         match disk.list(&low) {
             Ok(names) if names.is_empty() => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -395,7 +392,7 @@ fn remove_empty(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
             Err(error) => return Err(error),
         }
     }
-    lows().try_for_each(|low| disk.remove_dir(&low))?;
+    dirs::lows(dir.to_owned()).try_for_each(|low| disk.remove_dir(&low))?;
     disk.remove_dir(dir)
 }
 

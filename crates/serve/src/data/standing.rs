@@ -275,14 +275,14 @@ impl Standing {
         self.held.borrow().copies.get(&chain).copied()
     }
 
+    /// The numbers of a chain's stays that the identity names.
+    pub(super) fn numbers_of(&self, chain: u16) -> impl Iterator<Item = u32> + use<> {
+        [self.stay_of(chain), self.copy_of(chain)].into_iter().flatten().map(|stay| stay.number)
+    }
+
     /// Whether a metadata server has its files here.
     pub(super) fn is_taken(&self) -> bool {
         !self.meta.borrow().is_empty()
-    }
-
-    /// All copies that were not served yet, by their chains.
-    pub(super) fn copies(&self) -> Vec<(u16, Stay)> {
-        self.held.borrow().copies.iter().map(|(&chain, &stay)| (chain, stay)).collect()
     }
 
     /// An object is made.
