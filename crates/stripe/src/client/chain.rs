@@ -20,7 +20,7 @@ pub struct Head {
 }
 
 impl Head {
-    fn is_same(&self, other: &Head) -> bool {
+    pub(super) fn is_same(&self, other: &Head) -> bool {
         self.served == other.served && Arc::ptr_eq(&self.link, &other.link)
     }
 }

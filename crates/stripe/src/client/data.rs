@@ -59,9 +59,9 @@ pub(super) async fn data_call_by(
     op: &DataOp,
     served: Option<Served>,
 ) -> Result<(DataReply, Option<Start>)> {
-    let started = link.now();
+    let mut patience = link.patience();
     loop {
-        let (generation, conn) = link.conn(started).await?;
+        let (generation, conn) = link.conn(patience.since).await?;
         let start = link.machine(generation);
         let body = match served.filter(|_| start.is_some_and(|start| start.says_chains)) {
             Some(served) => DataOp::By { served, op: Payload::from(op.encode()) }.encode(),
@@ -82,8 +82,8 @@ pub(super) async fn data_call_by(
             Ok(other) => {
                 return Err(Error::Odd(format!("Tcall got {}", other.name())));
             }
-            Err(CallError::Lost(why)) if link.is_over(started) => return Err(link.lost(why)),
-            Err(CallError::Lost(_)) => {}
+            Err(CallError::Lost(_)) if link.goes_on(&mut patience) => {}
+            Err(CallError::Lost(why)) => return Err(link.lost(why)),
             Err(error) => return Err(error.into()),
         }
     }

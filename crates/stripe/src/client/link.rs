@@ -35,6 +35,18 @@ pub struct Start {
     pub says_chains: bool,
 }
 
+/// How long a request still waits for a server that is away. Two starts in a row are no outage, so it is waited for anew each time
+/// that it was there; but not for ever, since it may be this request that ends it.
+pub struct Patience {
+    begun: Instant,
+    /// The server was there.
+    pub since: Instant,
+    losses: u32,
+}
+
+/// How many connections a request may lose beyond the time of one.
+const LOSSES_MAX: u32 = 8;
+
 /// One server, reconnected to for as long as the link is held.
 pub struct Link {
     net: Arc<dyn Net>,
@@ -142,6 +154,24 @@ impl Link {
     /// Whether a request begun at `started` has had all the time it gets.
     pub fn is_over(&self, started: Instant) -> bool {
         !self.options.hard && self.net.now().duration_since(started) >= self.options.dead_after
+    }
+
+    /// The time that a request begins with.
+    pub fn patience(&self) -> Patience {
+        let now = self.net.now();
+        Patience { begun: now, since: now, losses: 0 }
+    }
+
+    /// Whether a request whose connection was lost goes on, with the time of one that begins now: its server was there until then,
+    /// however long the request had waited for something else.
+    pub fn goes_on(&self, patience: &mut Patience) -> bool {
+        (patience.since, patience.losses) = (self.net.now(), patience.losses + 1);
+        patience.losses <= LOSSES_MAX || !self.is_over(patience.begun)
+    }
+
+    /// A server has answered that the request is for another, or for the same in a moment: the time begins anew.
+    pub fn is_answered(&self, patience: &mut Patience) {
+        patience.since = self.net.now();
     }
 
     /// The error of a request that a lost connection ended for good.

@@ -121,13 +121,14 @@ impl Servers {
     }
 
     /// An I/O server has refused the generation of a chain that was tried: asks for another. One of the two may have heard of
-    /// a change before the other, so it is tried until the time of the request is over.
+    /// a change before the other, so it is tried for as long as a server that is away is waited for, whatever the request
+    /// has waited for before.
     pub async fn learn(
         &self,
         session: &Session,
         chain: &Chain,
         tried: &Head,
-        started: Instant,
+        refused: &mut Refused,
     ) -> Result<()> {
         if !chain.has_changed(tried) {
             self.ask_again(session).await?;
@@ -135,7 +136,7 @@ impl Servers {
         if chain.has_changed(tried) {
             return Ok(());
         }
-        if tried.link.is_over(started) {
+        if tried.link.is_over(refused.since(tried, self.net.now())) {
             let (server, index) = (tried.link.server(), chain.index());
             let what =
                 format!("{server} does not serve chain {index} at the generation that it has");
@@ -152,13 +153,13 @@ impl Servers {
         chain: &Chain,
         op: DataOp,
     ) -> Result<(DataReply, Option<Start>)> {
-        let started = self.net.now();
+        let mut refused = Refused::default();
         loop {
             self.freshen(session).await;
             let head = chain.head();
             match data_call_by(&head.link, &op, head.served).await {
                 Err(error) if error.code() == Errno::EREMCHG => {
-                    self.learn(session, chain, &head, started).await?;
+                    self.learn(session, chain, &head, &mut refused).await?;
                 }
                 Err(error) if error.is_away() && chain.has_changed(&head) => {}
                 other => return other,
@@ -210,6 +211,22 @@ impl Servers {
 
     fn table(&self) -> RwLockReadGuard<'_, Table> {
         self.table.read().expect("no holder panics")
+    }
+}
+
+/// Since when a request is refused where the table leads it.
+#[derive(Default)]
+pub struct Refused(Option<(Head, Instant)>);
+
+impl Refused {
+    fn since(&mut self, tried: &Head, now: Instant) -> Instant {
+        match &self.0 {
+            Some((head, since)) if head.is_same(tried) => *since,
+            _ => {
+                self.0 = Some((tried.clone(), now));
+                now
+            }
+        }
     }
 }
 

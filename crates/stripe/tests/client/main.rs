@@ -1,5 +1,6 @@
 //! The client against servers in memory, in virtual time.
 
+mod away;
 mod chains;
 mod lab;
 mod lease_model;

@@ -4,6 +4,7 @@ use super::OpenFile;
 use crate::chain::Served;
 use crate::client::chain::Head;
 use crate::client::data::data_call_by;
+use crate::client::servers::Refused;
 use crate::client::{Error, Link, Result, Shared, Start, UnsyncedSlot};
 use crate::objects::{self, DataOp, DataReply, LOST_WITH_DISK, Object};
 use crate::ops::Id;
@@ -92,7 +93,8 @@ impl OpenFile {
         self.lock().slots[slot].moved(then, start);
     }
 
-    /// One request on the object of `slot`, repeated on a new connection while there is time.
+    /// One request on the object of `slot`, repeated on a new connection while there is time. A server that is away and a chain
+    /// that nobody serves for a moment are waited for one after the other, each for its own time.
     pub(super) async fn io(
         &self,
         fs: &Shared,
@@ -100,13 +102,17 @@ impl OpenFile {
         epoch: u32,
         message: impl Fn(u32) -> Message,
     ) -> Result<Message> {
-        let started = fs.net.now();
+        let mut patience = self.chains[slot].link().patience();
+        let mut refused = Refused::default();
         loop {
             fs.data.freshen(&fs.session).await;
             let head = self.chains[slot].head();
             let link = &head.link;
-            let (generation, conn) = match link.conn(started).await {
-                Err(_) if self.chains[slot].has_changed(&head) => continue,
+            let (generation, conn) = match link.conn(patience.since).await {
+                Err(_) if self.chains[slot].has_changed(&head) => {
+                    link.is_answered(&mut patience);
+                    continue;
+                }
                 conn => conn?,
             };
             let start = link.machine(generation);
@@ -148,11 +154,9 @@ impl OpenFile {
                     }
                     return Ok(reply);
                 }
+                Err(CallError::Lost(_)) if link.goes_on(&mut patience) => {}
                 Err(CallError::Lost(_)) if self.chains[slot].has_changed(&head) => {}
-                Err(CallError::Lost(why)) if link.is_over(started) => {
-                    return Err(link.lost(why));
-                }
-                Err(CallError::Lost(_)) => {}
+                Err(CallError::Lost(why)) => return Err(link.lost(why)),
                 Err(error) => {
                     let error = Error::from(error);
                     if matches!(error.code(), Errno::ESTALE | Errno::EBADF | Errno::EREMCHG) {
@@ -160,7 +164,8 @@ impl OpenFile {
                     }
                     if error.code() == Errno::EREMCHG {
                         let chain = &self.chains[slot];
-                        fs.data.learn(&fs.session, chain, &head, started).await?;
+                        fs.data.learn(&fs.session, chain, &head, &mut refused).await?;
+                        link.is_answered(&mut patience);
                         continue;
                     }
                     if error.code() == Errno::EIO {
@@ -171,7 +176,7 @@ impl OpenFile {
                     if error.code() != Errno::EBADF {
                         return Err(error);
                     }
-                    if link.is_over(started) {
+                    if link.is_over(patience.since) {
                         return Err(link.lost("the object was not opened in time".into()));
                     }
                 }

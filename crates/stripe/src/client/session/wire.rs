@@ -23,9 +23,9 @@ pub(super) struct Wire {
 impl Wire {
     /// Sends a request until it is answered, or the server has been away for too long.
     pub async fn send(&self, task: &mut Task) -> Result<Answered> {
-        let started = self.link.now();
+        let mut patience = self.link.patience();
         loop {
-            let (_, conn) = self.link.conn(started).await?;
+            let (_, conn) = self.link.conn(patience.since).await?;
             // What was sent may be done: it goes on to its end, or an append would leave a hole.
             if task.sent == 0 && task.asker.as_ref().is_some_and(Asker::is_gone) {
                 return Err(Error::because(Errno::EINTR, "nobody waits for it"));
@@ -56,10 +56,8 @@ impl Wire {
                     let (reply, grant) = (answer.reply, answer.grant);
                     return Ok(Answered { reply, greetings, grant, asked });
                 }
-                Err(CallError::Lost(why)) if self.link.is_over(started) => {
-                    return Err(self.link.lost(why));
-                }
-                Err(CallError::Lost(_)) => {}
+                Err(CallError::Lost(_)) if self.link.goes_on(&mut patience) => {}
+                Err(CallError::Lost(why)) => return Err(self.link.lost(why)),
                 Err(error) => return Err(error.into()),
             }
         }
