@@ -31,9 +31,9 @@ use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -236,12 +236,27 @@ async fn answer<S: Service>(
         }
         return reply.leave();
     };
-    if let Err(error) = &outcome {
-        tracing::trace!("fuse: {name}: {error}");
+    match &outcome {
+        Err(error) if error.code == Errno::EIO && is_worth_saying() => {
+            tracing::warn!("a program gets an error: {name}: {error}");
+        }
+        Err(error) => tracing::trace!("fuse: {name}: {error}"),
+        Ok(_) => {}
     }
     // Out of the table before the reply: the kernel sends no interrupt for what it has an answer to.
     drop(interrupted);
     reply.send(outcome);
+}
+
+/// Once in a second: each request to a server that is dead may fail.
+fn is_worth_saying() -> bool {
+    static LAST: Mutex<Option<Instant>> = Mutex::new(None);
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_due = last.is_none_or(|last| last.elapsed() >= Duration::from_secs(1));
+    if is_due {
+        *last = Some(Instant::now());
+    }
+    is_due
 }
 
 /// Answers EIO when it is dropped unsent, so that no process ever waits for a lost request.
