@@ -22,6 +22,16 @@ pub(super) enum Away {
     None,
 }
 
+/// What has become of an attempt to level servers by moving chains.
+pub(super) enum Leveled {
+    /// Some were moved.
+    Moved,
+    /// None of those that should have been.
+    Failed,
+    /// No chain brings two servers nearer to their shares.
+    Nothing,
+}
+
 /// What lies on a chain.
 #[derive(Clone, Copy, Debug, Default)]
 struct Laid {
@@ -86,10 +96,10 @@ fn emptiest(sight: &Sight, but: u16, full: &BTreeSet<u16>, bytes: u64) -> Option
     others.min_by_key(|&at| (sight.table.led_by(&[at]).len(), Reverse(space(at)), at))
 }
 
-/// Moves chains from servers that hold more than their share to those that hold less; whether any was moved.
-pub(super) async fn level(mover: &Mover<'_>, sight: &Sight, loads: &[Load]) -> Result<bool> {
+/// Moves chains from servers that hold more than their share to those that hold less.
+pub(super) async fn level(mover: &Mover<'_>, sight: &Sight, loads: &[Load]) -> Result<Leveled> {
     if !are_many(sight) || loads.iter().all(is_right) {
-        return Ok(false);
+        return Ok(Leveled::Nothing);
     }
     let servers: Vec<u16> = loads.iter().map(|load| load.server).collect();
     let laid = laid(mover, &sight.table.led_by(&servers)).await?;
@@ -98,15 +108,15 @@ pub(super) async fn level(mover: &Mover<'_>, sight: &Sight, loads: &[Load]) -> R
     let sizes = laid.iter().map(|(chain, laid)| (*chain, laid.dense)).collect();
     let steps = plan(loads, on, &sizes);
     mover.expects(steps.iter().map(|(chain, _)| sizes[chain]).fold(0, u64::saturating_add));
-    let mut is_any = false;
+    let mut leveled = if steps.is_empty() { Leveled::Nothing } else { Leveled::Failed };
     for (chain, to) in steps {
         match mover.move_chain(chain, to, laid[&chain].files).await {
-            Ok(()) => is_any = true,
+            Ok(()) => leveled = Leveled::Moved,
             Err(error) if error.code() == Errno::ECANCELED => return Err(error),
             Err(error) => tracing::warn!("chain {chain} stays where it is: {error}"),
         }
     }
-    Ok(is_any)
+    Ok(leveled)
 }
 
 /// The largest chains first, each from the server that has most above its share to the one that lacks most, as long as
@@ -120,25 +130,37 @@ fn plan(
     let mut left: BTreeMap<u16, Vec<u16>> =
         loads.iter().map(|load| (load.server, on(load.server))).collect();
     let mut steps = Vec::new();
-    while !loads.iter().all(is_right) {
-        let from = (0..loads.len()).max_by_key(|&at| above(&loads[at]));
-        let to = (0..loads.len()).max_by_key(|&at| below(&loads[at]));
-        let (Some(from), Some(to)) = (from, to) else { break };
-        let (most, lacks) = (above(&loads[from]), below(&loads[to]));
-        let helps = |chain: &&u16| {
-            let bytes = sizes.get(chain).copied().unwrap_or(0);
-            bytes > 0 && bytes <= u64::midpoint(most, lacks)
-        };
-        let chains = left.entry(loads[from].server).or_default();
-        let best = chains.iter().filter(helps).max_by_key(|chain| sizes[chain]).copied();
-        let Some(chain) = best.filter(|_| most > 0 && lacks > 0) else { break };
-        chains.retain(|other| *other != chain);
+    while !loads.iter().all(is_right)
+        && let Some((chain, from, to)) = next(&loads, &left, sizes)
+    {
+        left.entry(loads[from].server).or_default().retain(|other| *other != chain);
         // Files come and go between the counts.
         loads[from].held = loads[from].held.saturating_sub(sizes[&chain]);
         loads[to].held = loads[to].held.saturating_add(sizes[&chain]);
         steps.push((chain, loads[to].server));
     }
     steps
+}
+
+/// A chain that helps, and the places of the loads from which and to which it should go.
+fn next(
+    loads: &[Load],
+    left: &BTreeMap<u16, Vec<u16>>,
+    sizes: &BTreeMap<u16, u64>,
+) -> Option<(u16, usize, usize)> {
+    let to = (0..loads.len()).max_by_key(|&at| below(&loads[at]))?;
+    let lacks = below(&loads[to]);
+    let mut from: Vec<usize> = (0..loads.len()).filter(|&at| above(&loads[at]) > 0).collect();
+    from.sort_by_key(|&at| Reverse(above(&loads[at])));
+    from.into_iter().filter(|_| lacks > 0).find_map(|from| {
+        let helps = |chain: &&u16| {
+            let bytes = sizes.get(chain).copied().unwrap_or(0);
+            bytes > 0 && bytes <= u64::midpoint(above(&loads[from]), lacks)
+        };
+        let chains = left.get(&loads[from].server)?;
+        let best = chains.iter().filter(helps).max_by_key(|chain| sizes[chain])?;
+        Some((*best, from, to))
+    })
 }
 
 /// What lies on these chains.
@@ -203,6 +225,12 @@ mod tests {
         let loads = loads.map(|load| Load { share: 500, ..load });
         let on = |server| if server == 0 { vec![0] } else { vec![] };
         assert_eq!(plan(&loads, on, &sizes), []);
+        // What the fullest has does not help, what another has does.
+        let load = |server, held| Load { server, before: held, held, share: 300 };
+        let loads = [load(0, 450), load(1, 380), load(2, 70)];
+        let on = |server| vec![server];
+        let sizes = BTreeMap::from([(0, 450), (1, 100), (2, 70)]);
+        assert_eq!(plan(&loads, on, &sizes), [(1, 2)]);
         // It has grown since the servers were counted.
         let loads = [Load { share: 100, ..load(0, 150) }, Load { share: 9000, ..load(1, 0) }];
         assert_eq!(plan(&loads, on, &BTreeMap::from([(0, 500)])), [(0, 1)]);

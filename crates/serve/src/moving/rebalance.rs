@@ -3,13 +3,14 @@
 //! What the servers hold is counted over all files, and only those files are remembered, up to a number, whose move could
 //! bring two servers nearer to their shares: the memory that it takes does not grow with the file system.
 
-use super::chains;
+use super::chains::{self, Leveled};
 use super::mover::{Mover, PASSES, PAUSE, Sight};
 use covey_io::task;
 use covey_stripe::chain::Table;
 use covey_stripe::check::{bytes_on, laid_out_after};
 use covey_stripe::client::Result;
-use covey_stripe::ops::{Id, Inode, Load, Striping};
+use covey_stripe::meta::place;
+use covey_stripe::ops::{Id, Inode, Load, Place, Striping};
 use covey_wire::{List, Name};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -20,20 +21,36 @@ use std::time::{Duration, Instant};
 const WITHIN: u8 = 5;
 /// Files that are thought of at a time.
 const FILES_MAX: usize = 100_000;
+/// How often chains are moved: files that come and go meanwhile must not keep it up for ever.
+const ROUNDS_MAX: usize = 10;
 /// What keeps files from moving is waited out for so long before it is said.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Moves files from servers that hold more than their share of the bytes to those that hold less.
 pub(super) async fn rebalance(mover: &Mover<'_>) -> Result<()> {
-    let (mut fruitless, mut is_first) = (0, true);
+    let mut absent = Absent::default();
+    let (mut rounds, mut fruitless, mut is_first) = (0, 0, true);
+    let mut failed = 0;
     loop {
-        let sight = ready(mover).await?;
+        let sight = ready(mover, &mut absent).await?;
         let open = sight.open();
         let held = held(mover, &sight).await?;
         let loads = loads(&held, &open, &sight);
         show(mover, &loads);
-        if fruitless < PASSES && chains::level(mover, &sight, &loads).await? {
-            continue;
+        if rounds < ROUNDS_MAX {
+            rounds += 1;
+            match chains::level(mover, &sight, &loads).await? {
+                Leveled::Moved => {
+                    failed = 0;
+                    continue;
+                }
+                Leveled::Failed if failed + 1 < PASSES => {
+                    failed += 1;
+                    mover.rest(PAUSE).await;
+                    continue;
+                }
+                Leveled::Failed | Leveled::Nothing => rounds = ROUNDS_MAX,
+            }
         }
         let files = candidates(mover, &sight, &loads).await?;
         let sizes: HashMap<Id, u64> = files.iter().map(|file| (file.id, file.bytes())).collect();
@@ -55,14 +72,35 @@ pub(super) async fn rebalance(mover: &Mover<'_>) -> Result<()> {
     }
 }
 
-/// The servers, once at least two take files and the sizes of their disks are known.
-async fn ready(mover: &Mover<'_>) -> Result<Rc<Sight>> {
+/// Servers that are to take files and do not serve: since when, and whether they were waited for.
+#[derive(Default)]
+struct Absent(BTreeMap<u16, Instant>);
+
+impl Absent {
+    /// Whether one of them may be back soon: shares without it would be wrong.
+    fn may_return(&mut self, sight: &Sight, now: Instant) -> bool {
+        // Away until the metadata server has seen it serve again.
+        let is_absent = |place: &Place| match place.state {
+            0 => !place.is_serving,
+            state => state == place::AWAY,
+        };
+        let absent = sight.places.iter().zip(0..).filter(|(place, _)| is_absent(place));
+        let since = |(_, at)| (at, self.0.get(&at).copied().unwrap_or(now));
+        self.0 = absent.map(since).collect();
+        self.0.values().any(|since| now.saturating_duration_since(*since) < GRACE)
+    }
+}
+
+/// The servers, once at least two take files, the sizes of their disks are known, and none is just being started anew.
+async fn ready(mover: &Mover<'_>, absent: &mut Absent) -> Result<Rc<Sight>> {
     let mut since: Option<Instant> = None;
     loop {
         let sight = mover.look().await?;
         let open = sight.open();
         let is_known = |at: &u16| sight.place(*at).is_some_and(|place| place.bytes_total > 0);
-        let why = if open.len() < 2 {
+        let why = if absent.may_return(&sight, task::now()) {
+            "an I/O server does not serve"
+        } else if open.len() < 2 {
             "fewer than two I/O servers take files"
         } else if !open.iter().all(is_known) {
             "the size of a disk is not known"
@@ -263,7 +301,6 @@ fn replaced(striping: &Striping, Step { from, to }: Step, table: &Table) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use covey_stripe::ops::Place;
 
     fn file(id: Id, size: u64, servers: &[u16]) -> Laid {
         let part = size / servers.len() as u64;
@@ -316,6 +353,29 @@ mod tests {
         assert!(after.iter().all(is_right), "{after:?}");
         let files: Vec<Laid> = (0..80).map(|id| file(id, 1 << 20, &[2])).collect();
         assert_eq!(moved(&files, &[0, 1], &places).1, 0);
+    }
+
+    #[test]
+    fn a_server_that_is_started_anew_is_waited_for_and_one_that_is_dead_is_not() {
+        let gone = Place { is_serving: false, ..place(1000) };
+        let away = Place { state: place::AWAY, ..gone.clone() };
+        let back = Place { is_serving: true, ..away.clone() };
+        let closed = Place { state: 1, ..gone.clone() };
+        let (mut absent, begun) = (Absent::default(), Instant::now());
+        let mut may_return = |places: [&Place; 2], after| {
+            let places = places.map(Clone::clone).to_vec();
+            absent.may_return(&Sight { places, table: Table::of_servers(2) }, begun + after)
+        };
+        let (there, at_once, late) = (place(1000), Duration::ZERO, GRACE);
+        assert!(!may_return([&there, &there], at_once));
+        assert!(!may_return([&there, &closed], at_once), "it is to take no files");
+        assert!(may_return([&there, &gone], at_once));
+        assert!(may_return([&there, &away], at_once));
+        assert!(may_return([&there, &back], at_once), "it takes files in a moment");
+        assert!(!may_return([&there, &away], late));
+        assert!(may_return([&gone, &gone], late), "another one");
+        assert!(!may_return([&there, &there], late));
+        assert!(may_return([&there, &gone], late), "it was back");
     }
 
     #[test]
