@@ -151,7 +151,12 @@ impl Job<'_> {
                 Ok(true) => {
                     let store = self.store.clone();
                     let switch = Op::SwitchChain { chain, server, generation, stay, hold, store };
-                    return self.fs.ask(&Caller::default(), switch).await.map(drop);
+                    let switched = self.fs.ask(&Caller::default(), switch).await;
+                    return match switched {
+                        // The answer may be lost, and it is refused when it is sent again.
+                        Err(error) if !self.is_there(generation).await => Err(error),
+                        _ => Ok(()),
+                    };
                 }
                 // What was not copied of what has changed is not known any more, and what was sent may still arrive: it begins anew.
                 Ok(false) => {
@@ -184,6 +189,13 @@ impl Job<'_> {
         let (store, chain, stay) = (self.store.clone(), self.chain, self.stay);
         self.put(DataOp::Settle { store, chain, stay, generation }).await?;
         Ok(true)
+    }
+
+    /// Whether the other server has the chain, since this generation.
+    async fn is_there(&self, generation: u32) -> bool {
+        let Ok(table) = self.fs.chains().await else { return false };
+        let now = table.get(usize::from(self.chain)).filter(|now| now.generation == generation);
+        now.and_then(|now| now.head()).is_some_and(|head| head.server == self.to)
     }
 
     async fn release(&self, hold: u64) {
