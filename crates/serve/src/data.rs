@@ -74,6 +74,8 @@ pub struct DataTree {
     fanout: u64,
     /// The chain, where it has a directory of its own.
     chain: Option<u16>,
+    /// Which stay of the chain that is.
+    stay: u32,
     /// The trees of the other chains.
     others: dirs::Others,
     own_uid: u32,
@@ -101,6 +103,8 @@ pub struct DataTree {
     receiving: RefCell<HashMap<u16, receive::Receiving>>,
     /// The number of the last stay that was begun.
     stay_last: Cell<u32>,
+    /// Directories of stays that could not be removed yet.
+    remains: Rc<RefCell<Vec<PathBuf>>>,
 }
 
 /// A file in one of the objects' directories.
@@ -162,6 +166,7 @@ impl DataTree {
             objects_dir,
             fanout: FANOUT,
             chain: None,
+            stay: 0,
             others: dirs::Others::default(),
             own_uid: rustix::process::geteuid().as_raw(),
             epochs: RefCell::default(),
@@ -179,6 +184,7 @@ impl DataTree {
             noted: Rc::default(),
             receiving: RefCell::default(),
             stay_last: Cell::default(),
+            remains: Rc::default(),
         };
         tree.load()?;
         for (chain, stay) in chains {

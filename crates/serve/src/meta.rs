@@ -75,6 +75,8 @@ pub struct Meta {
     hold: RefCell<Option<switch::Hold>>,
     /// How many there were.
     holds: Cell<u64>,
+    /// How often it was asked that what chains have left is removed, since the last time that nobody was at it.
+    tidies: Cell<u64>,
     options: Options,
     sessions: RefCell<Sessions>,
     tasks: tasks::Tasks,
@@ -126,6 +128,7 @@ impl Meta {
             links: RefCell::default(),
             hold: RefCell::default(),
             holds: Cell::new(0),
+            tidies: Cell::new(0),
             net,
             configured,
             options,

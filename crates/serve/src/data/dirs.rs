@@ -83,6 +83,7 @@ impl DataTree {
             objects_dir: of_stay(&self.identity_dir(), chain, stay),
             fanout: FANOUT,
             chain: Some(chain),
+            stay,
             others: Others::default(),
             own_uid: self.own_uid,
             epochs: RefCell::default(),
@@ -101,6 +102,7 @@ impl DataTree {
             noted: Rc::default(),
             receiving: RefCell::default(),
             stay_last: Cell::default(),
+            remains: Rc::default(),
         };
         tree.load()?;
         let tree = Rc::new(tree);
@@ -113,13 +115,14 @@ impl DataTree {
         self.others.trees.borrow().values().cloned().collect()
     }
 
-    /// The tree of a chain, if this store has it.
+    /// The tree of a chain, if this store has it: never one of an earlier stay.
     pub(super) fn of(self: &Rc<Self>, chain: u16) -> Option<Rc<DataTree>> {
-        if let Some(tree) = self.others.trees.borrow().get(&chain) {
-            return Some(tree.clone());
-        }
-        let is_own = self.others.own.get().is_none_or(|own| own == chain);
-        (is_own && !self.standing.has_left(chain)).then(|| self.clone())
+        let Some(stay) = self.standing.stay_of(chain) else {
+            let is_own = self.others.own.get().is_none_or(|own| own == chain);
+            return (is_own && !self.standing.has_left(chain)).then(|| self.clone());
+        };
+        let trees = self.others.trees.borrow();
+        trees.get(&chain).filter(|tree| tree.stay == stay.number).cloned()
     }
 
     /// The same, or why not.
@@ -158,7 +161,7 @@ impl DataTree {
     async fn make_all(self: &Rc<Self>, chains: &[u16]) -> Result<()> {
         let _turn = self.others.making.lock().await;
         let is_known = |chain: &u16| {
-            self.others.trees.borrow().contains_key(chain)
+            self.standing.stay_of(*chain).is_some()
                 || self.others.own.get() == Some(*chain)
                 || self.standing.has_left(*chain)
         };
@@ -170,7 +173,9 @@ impl DataTree {
         self.make_dirs(new.clone(), stay.number).await?;
         let made = new.clone();
         let take = move |identity: &mut standing::Identity| {
-            identity.held.chains.extend(made.iter().map(|&chain| (chain, stay)));
+            for &chain in &made {
+                identity.held.chains.entry(chain).or_insert(stay);
+            }
         };
         // One that was never admitted says so when it is: a server that is new has less to wait for.
         if !self.standing.change_if_new(&take) {
@@ -203,35 +208,30 @@ impl DataTree {
         Ok(synced.into_iter().collect::<io::Result<()>>()?)
     }
 
-    /// What lies in the directories of a stay is the chain from now on.
-    pub(super) async fn take_chain(
-        self: &Rc<Self>,
-        chain: u16,
-        stay: standing::Stay,
-    ) -> Result<Rc<DataTree>> {
-        let take = move |identity: &mut standing::Identity| {
-            identity.held.left.remove(&chain);
-            identity.held.copies.remove(&chain);
-            identity.held.chains.insert(chain, stay);
-        };
-        self.change_identity(take).await?;
-        Ok(self.open_other(chain, stay.number)?)
-    }
-
     /// Copies of chains that are served from now on are these chains. One after the other: this may be asked twice.
     async fn take_copies(self: &Rc<Self>, chains: &[Served]) -> Result<()> {
         let _turn = self.others.making.lock().await;
         for &one in chains {
             self.take_copy(one).await?;
+            self.open_named(one.chain)?;
+        }
+        Ok(())
+    }
+
+    /// Opens the tree of the stay that the identity names: what it was to be opened after may have been broken off.
+    fn open_named(&self, chain: u16) -> io::Result<()> {
+        let Some(stay) = self.standing.stay_of(chain) else { return Ok(()) };
+        let is_open = |tree: &Rc<DataTree>| tree.stay == stay.number;
+        if !self.others.trees.borrow().get(&chain).is_some_and(is_open) {
+            self.open_other(chain, stay.number)?;
         }
         Ok(())
     }
 
     /// Forgets a stay of a chain.
     pub(super) fn close_other(&self, chain: u16, stay: standing::Stay) {
-        let dir = of_stay(&self.identity_dir(), chain, stay.number);
         let mut trees = self.others.trees.borrow_mut();
-        if trees.get(&chain).is_some_and(|tree| tree.objects_dir == dir) {
+        if trees.get(&chain).is_some_and(|tree| tree.stay == stay.number) {
             trees.remove(&chain);
         }
     }
@@ -255,11 +255,16 @@ impl DataTree {
     ) -> Result<DataReply> {
         self.standing.must_be(&store)?;
         self.others.own.set(Some(own));
-        self.take_copies(&chains).await?;
-        self.remove_own_if_left();
         self.forget_movers();
-        let all: Vec<u16> = chains.iter().map(|one| one.chain).collect();
-        self.make_all(&all).await?;
+        // To its end when nobody waits for it any more: a chain that is taken by halves is served empty.
+        let (tree, all) = (self.clone(), chains.clone());
+        let taking = task::spawn(async move {
+            tree.take_copies(&all).await?;
+            tree.remove_own_if_left();
+            let all: Vec<u16> = all.iter().map(|one| one.chain).collect();
+            tree.make_all(&all).await
+        });
+        taking.await??;
         let mut served = Vec::with_capacity(chains.len());
         for one in chains {
             match self.must_have(one.chain) {

@@ -59,15 +59,32 @@ impl DataTree {
         // First: what follows may fail, or its mover be gone before it is over.
         let receiving = Receiving { stay, line: Rc::downgrade(&line) };
         self.receiving.borrow_mut().insert(chain, receiving);
+        let made = self.make_stay(chain, stay).await;
+        if made.is_err() {
+            self.receiving.borrow_mut().retain(|_, now| now.stay != stay);
+        }
+        // Another mover may have come meanwhile.
+        let is_wanted = self.must_receive(&line, chain, stay);
+        if is_wanted.is_err() {
+            self.remove_later(dirs::of_stay(&self.identity_dir(), chain, stay));
+        }
+        made.and(is_wanted).map(|_| DataReply::Received { stay })
+    }
+
+    /// An empty directory of a stay, which says that it is of no use.
+    async fn make_stay(&self, chain: u16, stay: u32) -> Result<()> {
         let (disk, dir) = (self.disk.clone(), dirs::of_stay(&self.identity_dir(), chain, stay));
         task::blocking(move || remove_stay(&*disk, &dir)).await?;
         self.make_dirs(vec![chain], stay).await?;
-        self.mark_unused(chain, stay).await?;
-        Ok(DataReply::Received { stay })
+        self.mark_unused(chain, stay).await
     }
 
-    /// What was received from movers whose connections are over goes: it may be as much as the disk has room for.
+    /// What was received from movers whose connections are over goes: it may be as much as the disk has room for. So does what
+    /// could not be removed before.
     pub(super) fn forget_movers(&self) {
+        std::mem::take(&mut *self.remains.borrow_mut())
+            .into_iter()
+            .for_each(|dir| self.remove_later(dir));
         let gone = |_: &u16, one: &mut Receiving| one.line.strong_count() == 0;
         let gone: Vec<(u16, Receiving)> = self.receiving.borrow_mut().extract_if(gone).collect();
         for (chain, one) in gone {
@@ -153,13 +170,15 @@ impl DataTree {
         // Once: whoever puts something now comes too late.
         self.must_receive(&line, chain, stay)?;
         self.receiving.borrow_mut().remove(&chain);
-        let before = self.standing.copy_of(chain);
         let copy = standing::Stay { number: stay, generation };
-        let named = self
-            .change_identity(move |identity| _ = identity.held.copies.insert(chain, copy))
-            .await;
+        let before = Rc::new(Cell::new(None));
+        let replaced = before.clone();
+        let name = move |identity: &mut standing::Identity| {
+            replaced.set(identity.held.copies.insert(chain, copy));
+        };
+        let named = self.change_identity(name).await;
         // What its mover is told has failed is never switched to.
-        let of_no_use = if named.is_ok() { before.map(|before| before.number) } else { Some(stay) };
+        let of_no_use = if named.is_ok() { before.get().map(|it| it.number) } else { Some(stay) };
         if let Some(stay) = of_no_use {
             self.remove_later(dirs::of_stay(&objects, chain, stay));
         }
@@ -183,8 +202,14 @@ impl DataTree {
         })
         .await?;
         let before = self.standing.stay_of(chain);
-        self.take_chain(chain, copy).await?;
+        let take = move |identity: &mut standing::Identity| {
+            identity.held.left.remove(&chain);
+            identity.held.copies.remove(&chain);
+            identity.held.chains.insert(chain, copy);
+        };
+        self.change_identity(take).await?;
         if let Some(before) = before {
+            self.close_other(chain, before);
             self.remove_marked(chain, before.number).await;
         }
         Ok(())
@@ -207,7 +232,11 @@ impl DataTree {
         self.standing.must_be(&store)?;
         let is_meant = move |copy: standing::Stay| copy.number == stay;
         if self.standing.copy_of(chain).is_some_and(is_meant) {
-            self.mark_unused(chain, stay).await?;
+            match self.mark_unused(chain, stay).await {
+                // Its directory was removed when it could not be named, and the disk has kept the name.
+                Err(error) if error.code == Errno::ENOENT => {}
+                marked => marked?,
+            }
             self.change_identity(move |identity| {
                 let copies = &mut identity.held.copies;
                 if copies.get(&chain).copied().is_some_and(is_meant) {
@@ -303,12 +332,12 @@ impl DataTree {
     }
 
     fn remove_later(&self, dir: PathBuf) {
-        let disk = self.disk.clone();
+        let (disk, remains, removed) = (self.disk.clone(), self.remains.clone(), dir.clone());
         task::spawn(async move {
-            let shown = dir.display().to_string();
-            if let Err(error) = task::blocking(move || remove_stay(&*disk, &dir)).await {
-                // The next start tries again.
-                tracing::warn!("{shown} is not all removed: {error}");
+            if let Err(error) = task::blocking(move || remove_stay(&*disk, &removed)).await {
+                // It is tried again, by the next start as well.
+                tracing::warn!("{} is not all removed: {error}", dir.display());
+                remains.borrow_mut().push(dir);
             }
         });
     }
@@ -376,6 +405,14 @@ fn remove_stay(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
     for low in dirs::lows(dir.to_owned()) {
         empty(disk, &low)?;
         disk.remove_dir(&low)?;
+    }
+    match disk.list(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        // What was put late has come in between.
+        Ok(names) if names.iter().any(|name| name != UNUSED) => {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
+        names => _ = names?,
     }
     // Last: until then it says that the rest may go.
     remove_if_there(disk, &dir.join(UNUSED))?;

@@ -9,6 +9,9 @@ use covey_stripe::objects::{CHANGES_MAX, COPY_BLOCK, DataOp, Doomed, WHOLE, name
 use covey_wire::{List, Payload};
 use std::sync::Arc;
 
+#[path = "remains_tests.rs"]
+mod remains;
+
 /// The chain of the server's own, and another.
 const OWN: u16 = 2;
 const OTHER: u16 = 9;
@@ -432,78 +435,6 @@ fn open_dir(directory: &Path) -> Rig {
     tree.standing.admit_for_test();
     let user = Rc::new(User { uid: 0, gid: 0, groups: vec![0] });
     Rig { server: DataServer(Rc::new(tree)), line: Rc::default(), user }
-}
-
-/// Waits for what is removed beside.
-async fn until_gone(path: &Path) {
-    for _ in 0..1000 {
-        if !path.exists() {
-            return;
-        }
-        task::sleep(std::time::Duration::from_millis(5)).await;
-    }
-    panic!("{} is left", path.display());
-}
-
-#[test]
-fn what_a_chain_has_left_goes_although_the_server_ended_before_it_was_removed() {
-    run(async {
-        let directory = tempfile::tempdir().unwrap();
-        let objects = directory.path().join("objects");
-        let rig = open_dir(directory.path());
-        rig.serve(&[(OWN, 1), (OTHER, 1)]).await;
-        rig.write((OWN, 1), 0, b"own").await;
-        rig.write((OTHER, 1), 0, b"other").await;
-        // The identity says that both have left, and nothing more was done.
-        let left = |identity: &mut standing::Identity| {
-            identity.held.chains.clear();
-            identity.held.left.extend([(OWN, 2), (OTHER, 2)]);
-        };
-        rig.tree().change_identity(left).await.unwrap();
-        let rig = open_dir(directory.path());
-        assert!(!objects.join("c9.0").exists());
-        assert!(objects.join("07/0000000000000007").exists(), "it may be any server's own");
-        rig.serve(&[]).await;
-        until_gone(&objects.join("07/0000000000000007")).await;
-        assert!(objects.join("07").exists(), "without it this would be another store");
-    });
-}
-
-#[test]
-fn what_is_received_goes_when_its_mover_has_gone() {
-    run(async {
-        let directory = tempfile::tempdir().unwrap();
-        let objects = directory.path().join("objects");
-        let rig = open_dir(directory.path());
-        rig.serve(&[(OWN, 1)]).await;
-        let receive = async |line: &Rc<Line>, chain| {
-            let receive = DataOp::Receive { store: rig.store(), chain };
-            rig.call_on(line, receive).await.unwrap();
-        };
-        let gone = Rc::<Line>::default();
-        receive(&gone, 5).await;
-        receive(&rig.line, 6).await;
-        drop(gone);
-        rig.serve(&[(OWN, 1)]).await;
-        until_gone(&objects.join("c5.1")).await;
-        assert!(objects.join("c6.2").exists(), "its mover is there");
-    });
-}
-
-#[test]
-fn a_chain_that_could_not_be_settled_leaves_nothing() {
-    run(async {
-        let directory = tempfile::tempdir().unwrap();
-        let objects = directory.path().join("objects");
-        let rig = open_dir(directory.path());
-        rig.serve(&[(OWN, 1)]).await;
-        let stay = rig.receive().await;
-        rig.put_all(stay, b"half").await;
-        // Its objects and their names are on the disk; that it is the chain cannot be said.
-        std::fs::create_dir(objects.join("identity.new")).unwrap();
-        rig.settle(stay, 5).await.unwrap_err();
-        until_gone(&objects.join("c9.1")).await;
-    });
 }
 
 #[test]

@@ -5,6 +5,7 @@ use super::receive::Piece;
 use super::{DataTree, Object};
 use crate::watch::{Carries, Request};
 use covey_io::disk::{self, FileStat};
+use covey_io::task;
 use covey_ninep::message::Qid;
 use covey_ninep::tree::{
     self, Attach, Attr, Data, Entry, Errno, Opened, Outcome, Read, Removal, SetAttr, Statfs, Time,
@@ -17,6 +18,13 @@ use std::rc::Rc;
 /// The data server as a 9P tree. A newtype so that commands can hold the tree while they wait.
 #[derive(Clone)]
 pub struct DataServer(pub Rc<DataTree>);
+
+/// What changes directories and the identity goes on when the connection that has asked for it is over: it would be taken for done
+/// when it is asked for again, or leave directories that nobody knows of.
+fn to_the_end<T: 'static>(work: impl Future<Output = tree::Result<T>> + 'static) -> Outcome<T> {
+    let work = task::spawn(work);
+    Outcome::later(async move { work.await? })
+}
 
 impl DataServer {
     fn ask(&self, line: &Rc<Line>, op: DataOp) -> Outcome<DataReply> {
@@ -56,9 +64,7 @@ impl DataServer {
             }
             DataOp::Receive { store, chain } => {
                 let line = line.clone();
-                tree.when_admitted(move |tree| {
-                    Outcome::later(tree.clone().receive(line, store, chain))
-                })
+                tree.when_admitted(move |tree| to_the_end(tree.clone().receive(line, store, chain)))
             }
             DataOp::Put { chain, stay, id, epoch, kept, how, offset, data } => {
                 let (line, data) = (line.clone(), data.into_bytes());
@@ -72,7 +78,7 @@ impl DataServer {
             DataOp::Settle { store, chain, stay, generation } => {
                 let line = line.clone();
                 tree.when_admitted(move |tree| {
-                    Outcome::later(tree.clone().settle(line, store, chain, (stay, generation)))
+                    to_the_end(tree.clone().settle(line, store, chain, (stay, generation)))
                 })
             }
             DataOp::Spare { chain, stay } => {
@@ -80,12 +86,11 @@ impl DataServer {
                 tree.when_admitted(move |tree| tree.spare(&line, chain, stay).into())
             }
             DataOp::Drop { store, chain, generation } => tree.when_admitted(move |tree| {
-                Outcome::later(tree.clone().drop_chain(store, chain, generation))
+                to_the_end(tree.clone().drop_chain(store, chain, generation))
             }),
             DataOp::Copies {} => tree.when_admitted(|tree| Ok(tree.copies()).into()),
-            DataOp::Discard { store, chain, stay } => tree.when_admitted(move |tree| {
-                Outcome::later(tree.clone().discard(store, (chain, stay)))
-            }),
+            DataOp::Discard { store, chain, stay } => tree
+                .when_admitted(move |tree| to_the_end(tree.clone().discard(store, (chain, stay)))),
             DataOp::Keep { offset, data, end } => {
                 let data = data.into_bytes();
                 tree.when_admitted(move |tree| tree.keep(offset, data, end))

@@ -21,6 +21,7 @@ use covey_stripe::meta::{Applied, place};
 use covey_stripe::objects::{ChainCopy, DataOp, DataReply};
 use covey_stripe::ops::{Op, Reply};
 use covey_wire::Name;
+use futures_util::future::join_all;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -212,15 +213,45 @@ impl Meta {
         Ok(())
     }
 
-    /// What chains have left on servers where they were goes, as far as these serve, and copies that were made for nothing.
+    /// What chains have left on servers where they were goes, as far as these serve, and copies that were made for nothing. One that
+    /// hangs does not keep the others waiting.
     pub(super) async fn tidy_chains(self: Rc<Self>) {
-        self.clone().drop_chains().await;
-        for server in 0..self.servers_known() as u16 {
-            if let Err(error) = self.discard_copies(server).await {
-                tracing::debug!(
-                    "copies of chains on I/O server {server} are not discarded yet: {error}"
-                );
+        // One goes round, once more for whoever has asked meanwhile.
+        if self.tidies.replace(self.tidies.get() + 1) > 0 {
+            return;
+        }
+        loop {
+            let asked = self.tidies.get();
+            self.tidy_once().await;
+            if self.tidies.get() == asked {
+                break;
             }
+        }
+        self.tidies.set(0);
+    }
+
+    async fn tidy_once(self: &Rc<Self>) {
+        self.store_is_here().await;
+        let drops = self.store_mut().drops().unwrap_or_default();
+        let servers = (0..self.servers_known() as u16).map(|server| {
+            let (meta, drops) = (self.clone(), &drops);
+            async move {
+                for drop in drops.iter().filter(|drop| drop.server == server) {
+                    let chain = drop.chain;
+                    let dropping = meta.drop_chain(chain, server, drop.generation);
+                    meta.tidy(server, &format!("chain {chain} is not dropped"), dropping).await;
+                }
+                meta.tidy(server, "copies are not discarded", meta.discard_copies(server)).await;
+            }
+        });
+        join_all(servers).await;
+    }
+
+    async fn tidy(&self, server: u16, what: &str, work: impl Future<Output = Result<()>>) {
+        match task::timeout(self.options.dead_after, work).await {
+            Some(Ok(())) => {}
+            Some(Err(error)) => tracing::debug!("I/O server {server}: {what} yet: {error}"),
+            None => tracing::debug!("I/O server {server}: {what} yet: it does not answer"),
         }
     }
 
@@ -235,25 +266,22 @@ impl Meta {
             Err(error) if error.code() == Errno::EINVAL => return Ok(()),
             Err(error) => return Err(error.into()),
         };
+        let mut discarded = Ok(());
         for ChainCopy { chain, stay } in copies {
             self.store_is_here().await;
             // One that it is to serve it takes when it hears of that.
-            if !self.is_held_back(chain) && !self.members(chain)?.contains(&server) {
-                data_call(&link, DataOp::Discard { store: store.clone(), chain, stay }).await?;
+            let is_wanted = self.is_held_back(chain)
+                || self.members(chain).is_ok_and(|members| members.contains(&server));
+            if is_wanted {
+                continue;
+            }
+            let discard = DataOp::Discard { store: store.clone(), chain, stay };
+            if let Err(error) = data_call(&link, discard).await {
+                // The others go nevertheless.
+                discarded = Err(error.into());
             }
         }
-        Ok(())
-    }
-
-    async fn drop_chains(self: Rc<Self>) {
-        self.store_is_here().await;
-        let drops = self.store_mut().drops().unwrap_or_default();
-        for drop in drops {
-            if let Err(error) = self.drop_chain(drop.chain, drop.server, drop.generation).await {
-                let (chain, server) = (drop.chain, drop.server);
-                tracing::debug!("chain {chain} is not dropped by I/O server {server} yet: {error}");
-            }
-        }
+        discarded
     }
 
     async fn drop_chain(self: &Rc<Self>, chain: u16, server: u16, generation: u32) -> Result<()> {

@@ -65,12 +65,23 @@ impl Lab {
         answers: &[u32],
         operation: impl Future<Output = Result<T>>,
     ) -> std::result::Result<(Span, Option<T>), (Span, u32)> {
+        self.expect_within(OPERATION_MAX, what, answers, operation).await
+    }
+
+    /// The same, for what has so much time.
+    pub async fn expect_within<T>(
+        &self,
+        most: Duration,
+        what: String,
+        answers: &[u32],
+        operation: impl Future<Output = Result<T>>,
+    ) -> std::result::Result<(Span, Option<T>), (Span, u32)> {
         self.operations.set(self.operations.get() + 1);
         let began = task::now();
         note(|| format!("> {what}"));
-        let answer = task::timeout(OPERATION_MAX, operation).await;
+        let answer = task::timeout(most, operation).await;
         let Some(answer) = answer else {
-            panic!("{what}: not answered after {OPERATION_MAX:?}");
+            panic!("{what}: not answered after {most:?}");
         };
         let span = Span { began, ended: task::now() };
         match answer {

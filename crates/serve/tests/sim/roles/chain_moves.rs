@@ -9,6 +9,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+/// A move is many requests, one after the other, each of which may wait for a disk that hangs.
+const MOVE_MAX: Duration = Duration::from_secs(1200);
+
 /// One who moves them, whatever is under way.
 pub struct ChainMoves {
     rng: RefCell<Rng>,
@@ -42,7 +45,8 @@ impl ChainMoves {
             Errno::ESTALE,
             Errno::EREMCHG,
         ];
-        let _ = lab.expect(format!("give chain {chain} to {to}"), &answers, moved).await;
+        let what = format!("give chain {chain} to {to}");
+        let _ = lab.expect_within(MOVE_MAX, what, &answers, moved).await;
     }
 }
 
