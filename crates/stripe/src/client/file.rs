@@ -96,6 +96,18 @@ const PAGE_BYTES: u64 = 4096;
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 const TOUCH_EVERY: Duration = Duration::from_secs(1);
 
+/// Since when an I/O server knows nothing of the epoch that a request says.
+#[derive(Default)]
+struct Behind(Option<(u32, Instant)>);
+
+impl Behind {
+    fn since(&mut self, epoch: u32, now: Instant) -> Instant {
+        let since = self.0.filter(|(told, _)| *told == epoch).map_or(now, |(_, since)| since);
+        self.0 = Some((epoch, since));
+        since
+    }
+}
+
 impl OpenFile {
     /// The shared state of a file just opened.
     pub fn new(
@@ -298,7 +310,7 @@ impl OpenFile {
             return Ok(offset);
         }
         let length = data.len() as u64;
-        let started = fs.net.now();
+        let mut behind = Behind::default();
         loop {
             self.meet_restart(fs).await?;
             self.check_ours()?;
@@ -334,7 +346,7 @@ impl OpenFile {
                     return Ok(offset);
                 }
                 Err(Error::Stale(_)) => {
-                    self.learn_epoch(fs, epoch, started).await?;
+                    self.learn_epoch(fs, epoch, &mut behind).await?;
                 }
                 Err(error) => return Err(error),
             }
@@ -355,13 +367,13 @@ impl OpenFile {
         data: &Payload,
         epoch: u32,
     ) -> Result<()> {
-        let started = fs.net.now();
+        let mut behind = Behind::default();
         loop {
             let limit = self.payload_max();
             match self.write_all(fs, offset, data, epoch, None).await {
                 Err(error) if self.was_too_large(&error, limit) => {}
                 Err(error @ Error::Stale(_)) => {
-                    self.learn_epoch(fs, epoch, started).await?;
+                    self.learn_epoch(fs, epoch, &mut behind).await?;
                     if self.lock().epoch != epoch {
                         return Err(error);
                     }
@@ -513,7 +525,7 @@ impl OpenFile {
     }
 
     /// After ESTALE: the file was truncated, or a data server has not heard of it yet.
-    async fn learn_epoch(&self, fs: &Shared, tried: u32, started: Instant) -> Result<()> {
+    async fn learn_epoch(&self, fs: &Shared, tried: u32, behind: &mut Behind) -> Result<()> {
         let asked = fs.session.ask(&Caller::default(), Op::Getattr { id: self.id }).await?;
         let Reply::Node { inode } = asked else { return Err(unexpected(&asked)) };
         self.refresh(&inode);
@@ -521,7 +533,7 @@ impl OpenFile {
         if self.lock().epoch != tried {
             return Ok(());
         }
-        if self.chains[0].link().is_over(started) {
+        if self.chains[0].link().is_over(behind.since(tried, fs.net.now())) {
             let what = "an I/O server has not heard of the file's truncation yet";
             return Err(Error::because(Errno::EIO, what));
         }

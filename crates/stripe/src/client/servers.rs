@@ -131,7 +131,9 @@ impl Servers {
         refused: &mut Refused,
     ) -> Result<()> {
         if !chain.has_changed(tried) {
+            let asked = self.net.now();
             self.ask_again(session).await?;
+            refused.waits_elsewhere(self.net.now().saturating_duration_since(asked));
         }
         if chain.has_changed(tried) {
             return Ok(());
@@ -219,6 +221,13 @@ impl Servers {
 pub struct Refused(Option<(Head, Instant)>);
 
 impl Refused {
+    /// The metadata server was away for so long, which is not the chain's time.
+    fn waits_elsewhere(&mut self, time: Duration) {
+        if let Some((_, since)) = &mut self.0 {
+            *since += time;
+        }
+    }
+
     fn since(&mut self, tried: &Head, now: Instant) -> Instant {
         match &self.0 {
             Some((head, since)) if head.is_same(tried) => *since,

@@ -86,3 +86,25 @@ fn a_chain_that_nobody_serves_is_waited_for_after_its_server_was_away() {
     world.meta.tell_chains();
     assert_eq!(world.run(reading).unwrap().len(), SERVERS * STRIP);
 }
+
+#[test]
+fn the_time_that_the_metadata_server_is_away_is_not_the_chains() {
+    let mut world = World::new(5);
+    let fs = world.client(false);
+    let file = made(&mut world, &fs);
+    world.meta.holds_chains.set(true);
+    world.event(Event::RaiseChain(1));
+    world.run(fs.chains()).unwrap();
+    let mut reading = Box::pin(file.read_at(0, SERVERS * STRIP));
+    for _ in 0..2 {
+        world.net.set_down("meta", true);
+        world.cut_all("meta");
+        waits(&mut world, reading.as_mut(), 2);
+        world.net.set_down("meta", false);
+        waits(&mut world, reading.as_mut(), 1);
+    }
+    world.meta.holds_chains.set(false);
+    world.meta.ask(Op::RaiseChain { chain: 2 });
+    world.meta.tell_chains();
+    assert_eq!(world.run(reading).unwrap().len(), SERVERS * STRIP);
+}

@@ -1,6 +1,6 @@
 //! Requests on the objects: fids, deadlines, and another try on a new connection.
 
-use super::OpenFile;
+use super::{Behind, OpenFile};
 use crate::chain::Served;
 use crate::client::chain::Head;
 use crate::client::data::data_call_by;
@@ -47,14 +47,14 @@ pub(super) struct ObjectFid {
 impl OpenFile {
     /// What was written of an object up to now reaches stable storage.
     pub(super) async fn sync_slot(&self, fs: &Shared, slot: usize, written: u64) -> Result<()> {
-        let started = fs.net.now();
+        let mut behind = Behind::default();
         loop {
             let epoch = self.lock().epoch;
             let sync = |fid| Message::Tfsync { fid, datasync: 0 };
             match self.io(fs, slot, epoch, sync).await {
                 // What a truncation has left is to be synced all the same.
                 Err(Error::Stale(_)) => {
-                    self.learn_epoch(fs, epoch, started).await?;
+                    self.learn_epoch(fs, epoch, &mut behind).await?;
                 }
                 Err(error) => return Err(error),
                 Ok(_) => break,
@@ -154,7 +154,9 @@ impl OpenFile {
                     }
                     return Ok(reply);
                 }
-                Err(CallError::Lost(_)) if link.goes_on(&mut patience) => {}
+                Err(CallError::Lost(_)) if link.goes_on(&mut patience) => {
+                    refused = Refused::default()
+                }
                 Err(CallError::Lost(_)) if self.chains[slot].has_changed(&head) => {}
                 Err(CallError::Lost(why)) => return Err(link.lost(why)),
                 Err(error) => {

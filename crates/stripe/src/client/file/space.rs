@@ -6,7 +6,7 @@
 
 use super::inline::Growth;
 use super::tries::Tries;
-use super::{Counted, Error, OpenFile};
+use super::{Behind, Counted, Error, OpenFile};
 use crate::client::session::unexpected;
 use crate::client::{Result, Seek, Shared, Start};
 use crate::distribution::Distribution;
@@ -173,7 +173,7 @@ impl OpenFile {
     /// The next data (or hole) at or after `offset`; see [`crate::client::File::seek`].
     pub async fn seek(&self, fs: &Shared, offset: u64, what: Seek) -> Result<u64> {
         let hole = what == Seek::Hole;
-        let started = fs.net.now();
+        let mut behind = Behind::default();
         loop {
             let inode = self.fresh(fs).await?;
             if offset >= inode.size {
@@ -203,7 +203,7 @@ impl OpenFile {
                     };
                 }
                 Err(Error::Stale(_)) => {
-                    self.learn_epoch(fs, epoch, started).await?;
+                    self.learn_epoch(fs, epoch, &mut behind).await?;
                 }
                 Err(error) => return Err(error),
             }

@@ -1,15 +1,14 @@
 //! Requests that depend on what is known of the file: made again once that was out of date.
 
-use super::OpenFile;
+use super::{Behind, OpenFile};
 use crate::client::{Error, Result, Shared};
 use covey_ninep::tree::Errno;
-use std::time::Instant;
 
 /// One act on a file, for as many tries as it takes.
 pub(super) struct Tries<'a> {
     file: &'a OpenFile,
     fs: &'a Shared,
-    started: Instant,
+    behind: Behind,
     /// What the try under way was made with: the epoch, and most bytes in a message.
     epoch: u32,
     pub limit: u32,
@@ -19,7 +18,7 @@ pub(super) struct Tries<'a> {
 
 impl<'a> Tries<'a> {
     pub fn new(file: &'a OpenFile, fs: &'a Shared) -> Tries<'a> {
-        Tries { file, fs, started: fs.net.now(), epoch: 0, limit: 0, machine: 0 }
+        Tries { file, fs, behind: Behind::default(), epoch: 0, limit: 0, machine: 0 }
     }
 
     /// The size and the epoch to try with: those of a metadata server that has started anew, if it has.
@@ -39,7 +38,7 @@ impl<'a> Tries<'a> {
         match tried {
             Err(error) if self.file.was_too_large(&error, self.limit) => {}
             Err(Error::Stale(_)) => {
-                self.file.learn_epoch(self.fs, self.epoch, self.started).await?;
+                self.file.learn_epoch(self.fs, self.epoch, &mut self.behind).await?;
             }
             Err(error) if error.code() == Errno::EDQUOT => {
                 self.file.was_refused(self.fs).await;
