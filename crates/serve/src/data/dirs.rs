@@ -160,6 +160,7 @@ impl DataTree {
     /// Makes those of some chains that this store never had, all together: a server that is new gets many.
     async fn make_all(self: &Rc<Self>, chains: &[u16]) -> Result<()> {
         let _turn = self.others.making.lock().await;
+        chains.iter().try_for_each(|&chain| self.open_named(chain))?;
         let is_known = |chain: &u16| {
             self.standing.stay_of(*chain).is_some()
                 || self.others.own.get() == Some(*chain)
@@ -181,8 +182,7 @@ impl DataTree {
         if !self.standing.change_if_new(&take) {
             self.change_identity(take).await?;
         }
-        new.into_iter().try_for_each(|chain| self.open_other(chain, stay.number).map(drop))?;
-        Ok(())
+        Ok(new.into_iter().try_for_each(|chain| self.open_named(chain))?)
     }
 
     /// The directories of chains' stays of this number, on stable storage.

@@ -354,7 +354,13 @@ impl DataTree {
             // An identity that knows where the chain is, here in a later stay or elsewhere, would name it.
             let is_over = held.iter().any(|held| *held > stay) || self.standing.has_left(chain);
             if is_over || self.disk.stat(&dir.join(UNUSED)).is_ok() {
-                remove_stay(&*self.disk, &dir)?;
+                match remove_stay(&*self.disk, &dir) {
+                    // Something that is not ours keeps nothing else from being served.
+                    Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                        tracing::warn!("{} is not all removed: {error}", dir.display());
+                    }
+                    removed => removed?,
+                }
             } else if self.standing.is_taken() {
                 // Begun, and not yet marked. An identity that is new knows of none.
                 remove_empty(&*self.disk, &dir)?;

@@ -105,6 +105,35 @@ fn a_copy_whose_directory_is_gone_can_be_discarded() {
 }
 
 #[test]
+fn what_somebody_has_put_beside_it_keeps_no_server_from_starting() {
+    run(async {
+        let directory = tempfile::tempdir().unwrap();
+        let rig = open_dir(directory.path());
+        rig.serve(&[(OWN, 1)]).await;
+        let stay = directory.path().join("objects/c9.3");
+        std::fs::create_dir_all(&stay).unwrap();
+        for name in ["unused", ".nfs0001"] {
+            std::fs::write(stay.join(name), "").unwrap();
+        }
+        let rig = open_dir(directory.path());
+        rig.serve(&[(OWN, 1)]).await;
+        assert!(stay.join(".nfs0001").exists());
+    });
+}
+
+#[test]
+fn a_chain_that_was_named_and_could_not_be_opened_is_opened_the_next_time() {
+    run(async {
+        let disk = disk();
+        let rig = open(&disk);
+        disk.fail_look(Some(0));
+        let serve = rig.serve_as(&[(OWN, 1), (OTHER, 1)]);
+        assert_eq!(code(rig.call(serve).await), Errno::EIO);
+        rig.tree().made(OTHER).await.unwrap();
+    });
+}
+
+#[test]
 fn a_stay_in_which_something_is_left_says_that_it_is_of_no_use() {
     let directory = tempfile::tempdir().unwrap();
     let stay = directory.path().join("c9.1");

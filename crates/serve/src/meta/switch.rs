@@ -239,7 +239,10 @@ impl Meta {
                 for drop in drops.iter().filter(|drop| drop.server == server) {
                     let chain = drop.chain;
                     let dropping = meta.drop_chain(chain, server, drop.generation);
-                    meta.tidy(server, &format!("chain {chain} is not dropped"), dropping).await;
+                    let what = format!("chain {chain} is not dropped");
+                    if !meta.tidy(server, &what, dropping).await {
+                        return;
+                    }
                 }
                 meta.tidy(server, "copies are not discarded", meta.discard_copies(server)).await;
             }
@@ -247,12 +250,15 @@ impl Meta {
         join_all(servers).await;
     }
 
-    async fn tidy(&self, server: u16, what: &str, work: impl Future<Output = Result<()>>) {
-        match task::timeout(self.options.dead_after, work).await {
+    /// Whether a server has answered.
+    async fn tidy(&self, server: u16, what: &str, work: impl Future<Output = Result<()>>) -> bool {
+        let done = task::timeout(self.options.dead_after, work).await;
+        match &done {
             Some(Ok(())) => {}
             Some(Err(error)) => tracing::debug!("I/O server {server}: {what} yet: {error}"),
             None => tracing::debug!("I/O server {server}: {what} yet: it does not answer"),
         }
+        done.is_some()
     }
 
     /// Copies that were settled and not switched to go, as their holds are over: no switch to them can come any more.
