@@ -3,6 +3,7 @@
 use super::{Access, Check, Result, chain_table, odd};
 use crate::chain::Table;
 use crate::distribution::{self, Distribution};
+use crate::error::Error;
 use crate::meta::is_dots;
 use crate::objects::{DataOp, DataReply, of_chain};
 use crate::ops::check::{Class, Finding, Page, table};
@@ -213,6 +214,10 @@ pub async fn paths<A: Access>(
     Ok(found)
 }
 
+fn is_gone(error: &Error) -> bool {
+    matches!(error.code(), Errno::ENOENT | Errno::ENOTDIR | Errno::ESTALE)
+}
+
 /// Shows `visit` what the names in a directory lead to, but for `.` and `..`. One that is gone has none.
 pub async fn each_name<A: Access>(
     access: &A,
@@ -227,7 +232,7 @@ pub async fn each_name<A: Access>(
             Ok(Reply::Entries { entries, end, .. }) => (entries.0, end),
             Ok(_) => return Err(odd("Readdir")),
             // Removed since, or a name that leads nowhere.
-            Err(error) if matches!(error.code(), Errno::ENOENT | Errno::ENOTDIR) => return Ok(()),
+            Err(error) if is_gone(&error) => return Ok(()),
             Err(error) => return Err(error),
         };
         cookie = entries.last().map_or(cookie, |entry| entry.cookie);

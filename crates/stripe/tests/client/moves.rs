@@ -1,6 +1,7 @@
 //! Files that are to move to other servers.
 
 use crate::lab::*;
+use covey_stripe::check::each_name;
 use covey_stripe::client::{Fs, Moved, Pace, Taken, access};
 use covey_stripe::ops::{Id, Op, ROOT};
 use std::cell::Cell;
@@ -46,4 +47,14 @@ fn nor_of_one_that_is_removed_once_it_was_looked_at() {
     let moved = world.run(fs.move_file(id, choose, &pace));
     assert_eq!(moved.unwrap(), Moved::Nothing);
     assert!(!is_there.get());
+}
+
+#[test]
+fn a_directory_that_is_removed_while_all_are_gone_through_has_no_names() {
+    let mut world = World::new(3);
+    let (fs, who) = (world.client(false), root());
+    let made = fs.make(&who, ROOT, &name("d"), 0o040755, 0, name(""));
+    let dir = world.run(made).unwrap().id;
+    world.meta.ask(Op::Unlink { parent: ROOT, name: name("d"), dir: true });
+    world.run(each_name(&fs, dir, |_| panic!("there is none"))).unwrap();
 }
