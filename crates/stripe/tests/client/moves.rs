@@ -53,7 +53,8 @@ fn nor_of_one_that_is_removed_once_it_was_looked_at() {
 fn a_directory_that_is_removed_while_all_are_gone_through_has_no_names() {
     let mut world = World::new(3);
     let (fs, who) = (world.client(false), root());
-    let made = fs.make(&who, ROOT, &name("d"), 0o040755, 0, name(""));
+    let text = name("d");
+    let made = fs.make(&who, ROOT, &text, 0o040755, 0, name(""));
     let dir = world.run(made).unwrap().id;
     world.meta.ask(Op::Unlink { parent: ROOT, name: name("d"), dir: true });
     world.run(each_name(&fs, dir, |_| panic!("there is none"))).unwrap();
