@@ -37,7 +37,7 @@ use slots::{Counted, Slot};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use tries::Tries;
+use tries::{Behind, Tries};
 
 /// What all handles of one client on one file share.
 pub struct OpenFile {
@@ -95,18 +95,6 @@ type Told = future::Shared<BoxFuture<bool>>;
 const PAGE_BYTES: u64 = 4096;
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 const TOUCH_EVERY: Duration = Duration::from_secs(1);
-
-/// Since when an I/O server knows nothing of the epoch that a request says.
-#[derive(Default)]
-struct Behind(Option<(u32, Instant)>);
-
-impl Behind {
-    fn since(&mut self, epoch: u32, now: Instant) -> Instant {
-        let since = self.0.filter(|(told, _)| *told == epoch).map_or(now, |(_, since)| since);
-        self.0 = Some((epoch, since));
-        since
-    }
-}
 
 impl OpenFile {
     /// The shared state of a file just opened.

@@ -1,6 +1,7 @@
 //! Requests on the objects: fids, deadlines, and another try on a new connection.
 
-use super::{Behind, OpenFile};
+use super::OpenFile;
+use super::tries::Behind;
 use crate::chain::Served;
 use crate::client::chain::Head;
 use crate::client::data::data_call_by;

@@ -5,8 +5,8 @@
 //! logical range is one physical range on each slot, however long it is.
 
 use super::inline::Growth;
-use super::tries::Tries;
-use super::{Behind, Counted, Error, OpenFile};
+use super::tries::{Behind, Tries};
+use super::{Counted, Error, OpenFile};
 use crate::client::session::unexpected;
 use crate::client::{Result, Seek, Shared, Start};
 use crate::distribution::Distribution;

@@ -1,8 +1,9 @@
 //! Requests that depend on what is known of the file: made again once that was out of date.
 
-use super::{Behind, OpenFile};
+use super::OpenFile;
 use crate::client::{Error, Result, Shared};
 use covey_ninep::tree::Errno;
+use std::time::Instant;
 
 /// One act on a file, for as many tries as it takes.
 pub(super) struct Tries<'a> {
@@ -50,5 +51,17 @@ impl<'a> Tries<'a> {
             Err(error) => return Err(error),
         }
         Ok(None)
+    }
+}
+
+/// Since when an I/O server knows nothing of the epoch that a request says.
+#[derive(Default)]
+pub(super) struct Behind(Option<(u32, Instant)>);
+
+impl Behind {
+    pub fn since(&mut self, epoch: u32, now: Instant) -> Instant {
+        let since = self.0.filter(|(told, _)| *told == epoch).map_or(now, |(_, since)| since);
+        self.0 = Some((epoch, since));
+        since
     }
 }
