@@ -151,9 +151,10 @@ server_cpu() {
 }
 
 report_cp() {
+    local older=${before:+before}
     echo "1 GiB, incompressible."
     table "MB/s" "stream" "iperf3"
-    table "MB/s" "cp-in cp-out" "covey"
+    table "MB/s" "cp-in cp-out" "covey $older"
     echo
     echo "cp-in replaces a file that is there by one in memory; cp-out writes to stdout, which is /dev/null."
     echo "iperf3: one stream over loopback TCP, the same minutes."

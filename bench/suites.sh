@@ -23,6 +23,7 @@ start_cp() {
     start_covey
     head -c $((1 << 30)) /dev/urandom >"$dir/file"
     "$covey" cp "$dir/file" :/file
+    [ -z "$before" ] || COVEY_CONFIG=$dir/before/covey.toml "$before" cp "$dir/file" :/file
     if ! command -v iperf3 >/dev/null; then left_out+=("iperf3: it is not installed"); fi
 }
 
@@ -56,8 +57,15 @@ round_of_export() {
 
 round_of_cp() {
     if command -v iperf3 >/dev/null; then measure iperf3 stream "" stream_of_iperf3; fi
-    measure covey cp-in "$covey_pids" timed $((1 << 30)) "$covey" cp "$dir/file" :/file
-    measure covey cp-out "$covey_pids" timed $((1 << 30)) "$covey" cp :/file -
+    copies_of covey "$covey" "$COVEY_CONFIG" "$covey_pids"
+    [ -z "$before" ] || copies_of before "$before" "$dir/before/covey.toml" "$before_pids"
+}
+
+copies_of() {
+    local system=$1 program=$2 pids=$4
+    local -x COVEY_CONFIG=$3
+    measure "$system" cp-in "$pids" timed $((1 << 30)) "$program" cp "$dir/file" :/file
+    measure "$system" cp-out "$pids" timed $((1 << 30)) "$program" cp :/file -
 }
 
 round_of_clients() {
