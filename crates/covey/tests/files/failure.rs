@@ -191,6 +191,11 @@ fn a_write_to_a_stopped_server_fails_and_the_same_write_works_when_it_goes_on() 
     let bytes = noise(2, STRIPED);
     let failed = file.write_all_at(&bytes, 0).and_then(|()| file.sync_all());
     assert!(failed.is_err(), "a write was acknowledged that nobody has taken");
+    // The program is told a number. Why is in the mount's log.
+    let logs = fs::read_dir(cluster.dir.join("log")).unwrap().map(|entry| entry.unwrap().path());
+    let log: String = logs.map(|path| fs::read_to_string(path).unwrap()).collect();
+    let why = log.lines().find(|line| line.contains("a program gets an error"));
+    assert!(why.is_some_and(|why| why.contains("io2")), "{log}");
     cluster.signal("io2", Signal::CONT);
     until("the way back to the server", || file.write_all_at(&bytes, 0).is_ok());
     file.sync_all().unwrap();
