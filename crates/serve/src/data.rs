@@ -420,6 +420,12 @@ impl DataTree {
             DataOp::Changes {} => self.if_kept(self.take_changes(line)),
             DataOp::Files { after, count } => self.list_files(after, count).into(),
             DataOp::FilesOf { ids } => self.files_of(&ids.0).into(),
+            DataOp::Hops {} => {
+                match chain.map(|served| served.chain).or(self.chain).or(self.own_chain()) {
+                    Some(chain) => Outcome::Now(Ok(self.standing.hops_of(chain))),
+                    None => Errno::EINVAL.into(),
+                }
+            }
             DataOp::Fetch { id, epoch, kept, offset, count } => {
                 self.fetch((id, epoch, kept), offset, count)
             }

@@ -64,8 +64,10 @@ fn a_chain_moves_while_servers_die_and_what_was_synced_is_there() {
 
 #[test]
 fn a_file_that_was_open_while_its_chain_has_moved_is_synced_and_only_a_loss_is_told() {
-    chain_attack::an_open_file_is_synced(false);
-    chain_attack::an_open_file_is_synced(true);
+    for power_fails in [false, true] {
+        chain_attack::an_open_file_is_synced(power_fails, false);
+        chain_attack::an_open_file_is_synced(power_fails, true);
+    }
 }
 
 #[test]
@@ -86,6 +88,11 @@ fn a_write_back_that_has_failed_is_told_and_its_chain_stays() {
 #[test]
 fn a_mover_waits_until_another_chain_is_not_held_any_more() {
     chain_attack::a_mover_waits_for_another();
+}
+
+#[test]
+fn a_chain_has_moved_although_its_mover_does_not_hear_of_it() {
+    (10..30).for_each(chain_attack::an_answer_to_a_switch_is_lost);
 }
 
 #[test]

@@ -333,6 +333,8 @@ messages! {
         52 Files { after: u64, count: u32 },
         /// in a chain: those of these objects
         53 FilesOf { ids: List<u64> },
+        /// in a chain: the moves that have brought it to where it is, of which it remembers [`HOPS_MAX`]
+        55 Hops {},
         /// in a chain: the first bytes at or after `offset` that are no hole, of `count` bytes from there
         54 Fetch { id: u64, epoch: u32, kept: u8, offset: u64, count: u32 },
         /// a chain that this store does not serve is put together there, beginning with nothing
@@ -342,8 +344,8 @@ messages! {
         /// nothing is there of an object any more
         62 Clear { chain: u16, stay: u32, id: u64 },
         /// what was put together is whole, and on stable storage: a copy, which is the chain in this store when the metadata
-        /// server says that it serves it
-        63 Settle { store: Name, chain: u16, stay: u32, generation: u32 },
+        /// server says that it serves it. With the moves that have brought the chain here, this one last
+        63 Settle { store: Name, chain: u16, stay: u32, generation: u32, hops: List<Hop> },
         /// what was put together is not wanted
         64 Spare { chain: u16, stay: u32 },
         /// a chain was moved to another server at this generation: what is here of it goes
@@ -374,6 +376,29 @@ record! {
     }
 }
 
+record! {
+    /// A move of a chain. Whatever was written before it, and not lost with the power of the server that had the chain then, is on
+    /// stable storage since.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Hop for () {
+        /// The chain's generation from then on.
+        pub generation: u32,
+        /// The start of that server's machine in which it was copied from there.
+        pub machine: u64,
+    }
+}
+
+/// How many moves of a chain are remembered.
+pub const HOPS_MAX: usize = 16;
+
+/// The start of the machine of the server that had a chain at a generation in which it left it; None where that is not remembered,
+/// or it has not.
+pub fn left_in(hops: &[Hop], generation: u32) -> Option<u64> {
+    let at = hops.iter().position(|hop| hop.generation > generation)?;
+    // What came before the first that is remembered may be forgotten.
+    (at > 0 || hops.len() < HOPS_MAX).then(|| hops[at].machine)
+}
+
 messages! {
     /// The answers.
     pub enum DataReply for () {
@@ -397,6 +422,8 @@ messages! {
         52 Files { files: List<FileOf> },
         /// the bytes from `offset` on; none where there are only zeros
         54 Fetched { offset: u64, data: Payload },
+        /// moves of a chain, by generation
+        55 Hops { hops: List<Hop> },
         /// the number of the stay that begins
         60 Received { stay: u32 },
         /// copies of chains
@@ -434,6 +461,22 @@ const _: fn(&Object) -> usize = |object| Field::<()>::size(object, ());
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_move_from_where_something_was_written_is_the_first_one_after_that() {
+        let hops = |from: u32| -> Vec<Hop> {
+            (from..from + HOPS_MAX as u32)
+                .map(|at| Hop { generation: 10 * at, machine: at.into() })
+                .collect()
+        };
+        let all = hops(1);
+        assert_eq!(left_in(&all[..2], 5), Some(1));
+        assert_eq!(left_in(&all[..2], 10), Some(2));
+        assert_eq!(left_in(&all[..2], 20), None, "it has not left");
+        assert_eq!(left_in(&[], 1), None);
+        assert_eq!(left_in(&all, 5), None, "an earlier move may be forgotten");
+        assert_eq!(left_in(&all, 10), Some(2));
+    }
 
     #[test]
     fn names_come_back() {

@@ -149,6 +149,33 @@ fn a_server_is_drained_while_programs_work_and_then_nobody_misses_it() {
 }
 
 #[test]
+fn a_drained_server_is_switched_off_and_who_was_idle_meanwhile_loses_nothing() {
+    let mut cluster = Cluster::up(3);
+    let Some(mount) = cluster.mount() else { return };
+    write_files(&mount.join("before"), 12);
+    let open =
+        |index| File::options().read(true).write(true).open(mount.join(format!("before/{index}")));
+    let held: Vec<File> = (0..12).map(|index| open(index).unwrap()).collect();
+    for file in &held {
+        file.write_all_at(b"unsynced", 1 << 20).unwrap();
+    }
+    // Nothing is asked through the mount while the chains leave, and after that for longer than a lease lasts.
+    cluster.covey(&["server", "drain", "io2"]);
+    assert_eq!(files_on(&cluster, "io2"), BTreeSet::new());
+    std::thread::sleep(Duration::from_secs(2));
+    cluster.kill("io2");
+    for (index, file) in held.iter().enumerate() {
+        file.write_all_at(b"and more", (1 << 20) + 8)
+            .unwrap_or_else(|error| panic!("{index}: {error}"));
+        file.sync_all().unwrap_or_else(|error| panic!("{index}: {error}"));
+        let mut found = [0; 16];
+        file.read_exact_at(&mut found, 1 << 20).unwrap();
+        assert_eq!(&found, b"unsyncedand more");
+    }
+    cluster.covey(&["fsck"]);
+}
+
+#[test]
 fn a_drained_server_is_removed_for_good_and_one_with_files_is_not() {
     let mut cluster = Cluster::up_older(4);
     let Some(mount) = cluster.mount() else { return };

@@ -148,6 +148,7 @@ impl DataTree {
                 | DataOp::Files { .. }
                 | DataOp::FilesOf { .. }
                 | DataOp::Fetch { .. }
+                | DataOp::Hops {}
         );
         let may = if is_copied { Ok(()) } else { self.must_serve(chain) };
         let tree = match may.and_then(|()| self.must_have(chain)) {

@@ -7,7 +7,7 @@ use covey_io::disk::{Disk, DiskFile, Flush, Open};
 use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
 use covey_stripe::chain::Served;
-use covey_stripe::objects::{ChainCopy, DataReply, Kept, Put};
+use covey_stripe::objects::{ChainCopy, DataReply, HOPS_MAX, Hop, Kept, Put};
 use covey_stripe::ops::Id;
 use covey_wire::{Bytes, List, Name};
 use std::cell::Cell;
@@ -159,8 +159,10 @@ impl DataTree {
         store: Name,
         chain: u16,
         (stay, generation): (u32, u32),
+        mut hops: Vec<Hop>,
     ) -> Result<DataReply> {
         self.standing.must_be(&store)?;
+        hops.drain(..hops.len().saturating_sub(HOPS_MAX));
         self.must_receive(&line, chain, stay)?;
         if self.chains.serves(chain) {
             return Err(Errno::because(Errno::EBUSY, format!("chain {chain} is served here")));
@@ -175,6 +177,7 @@ impl DataTree {
         let replaced = before.clone();
         let name = move |identity: &mut standing::Identity| {
             replaced.set(identity.held.copies.insert(chain, copy));
+            identity.held.hops.insert(chain, hops);
         };
         let named = self.change_identity(name).await;
         // What its mover is told has failed is never switched to.

@@ -16,6 +16,9 @@ mod remains;
 const OWN: u16 = 2;
 const OTHER: u16 = 9;
 
+/// A start of the machine that the chain comes from.
+const MACHINE: u64 = u64::MAX - 1;
+
 struct Rig {
     server: DataServer,
     line: Rc<Line>,
@@ -120,7 +123,8 @@ impl Rig {
 
     async fn settle(&self, stay: u32, generation: u32) -> Result<DataReply> {
         let (store, chain) = (self.store(), OTHER);
-        self.call(DataOp::Settle { store, chain, stay, generation }).await
+        let hops = List(vec![Hop { generation, machine: MACHINE }]);
+        self.call(DataOp::Settle { store, chain, stay, generation, hops }).await
     }
 
     async fn drop_it(&self, chain: u16, generation: u32) -> Result<DataReply> {
@@ -181,6 +185,36 @@ fn a_store_from_which_a_chain_was_taken_is_another() {
         let dir = dirs::of_stay(&rig.tree().identity_dir(), OTHER, 0);
         std::fs::remove_dir(dir.join("0a")).unwrap();
         assert_ne!(open().store(), store);
+    });
+}
+
+#[test]
+fn how_a_chain_has_come_is_known_as_long_as_it_is_here() {
+    run(async {
+        let disk = disk();
+        let rig = open(&disk);
+        rig.serve(&[(OWN, 1)]).await;
+        let stay = rig.receive().await;
+        rig.put_all(stay, b"whole").await;
+        rig.settle(stay, 5).await.unwrap();
+        rig.serve(&[(OWN, 1), (OTHER, 5)]).await;
+        let rig = open(&disk);
+        rig.serve(&[(OWN, 1), (OTHER, 5)]).await;
+        let hops = async |chain| match rig.on(chain, DataOp::Hops {}).await.unwrap() {
+            DataReply::Hops { hops } => hops.0,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(hops(OTHER).await, [Hop { generation: 5, machine: MACHINE }]);
+        assert_eq!(hops(OWN).await, []);
+        let served = Served { chain: OTHER, generation: 5 };
+        let op = Payload::from(DataOp::Hops {}.encode());
+        let by = rig.call(DataOp::By { served, op }).await.unwrap();
+        assert!(matches!(by, DataReply::Hops { hops } if hops.0.len() == 1));
+        // Its mover asks while nobody serves it.
+        rig.serve(&[(OWN, 1)]).await;
+        assert_eq!(hops(OTHER).await.len(), 1);
+        rig.drop_it(OTHER, 6).await.unwrap();
+        assert!(rig.tree().standing().held().hops.is_empty());
     });
 }
 

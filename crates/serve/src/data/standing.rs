@@ -6,6 +6,7 @@
 //!                           chain CHAIN STAY GENERATION   a chain whose objects have a directory of their own
 //!                           copy CHAIN STAY GENERATION    a chain that was copied here, and was not served yet
 //!                           left CHAIN GENERATION   a chain that was moved away, at which generation
+//!                           came CHAIN GENERATION MACHINE   a move that has brought a chain here: see [`Hop`]
 //! ```
 //!
 //! It lies among the objects, so that it goes and comes back with them. Older versions kept it beside them.
@@ -20,8 +21,8 @@ use super::{DataTree, FANOUT, Line, dirs};
 use covey_io::disk::{Disk, Flush, Open};
 use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
-use covey_stripe::objects::DataReply;
-use covey_wire::Name;
+use covey_stripe::objects::{DataReply, Hop};
+use covey_wire::{List, Name};
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
@@ -67,9 +68,15 @@ pub(super) struct Held {
     pub copies: BTreeMap<u16, Stay>,
     /// Those that were moved away, and the generations at which they have left.
     pub left: BTreeMap<u16, u32>,
+    /// The moves that have brought chains and copies here.
+    pub hops: BTreeMap<u16, Vec<Hop>>,
 }
 
 impl Held {
+    fn all_hops(&self) -> impl Iterator<Item = (u16, Hop)> {
+        self.hops.iter().flat_map(|(&chain, hops)| hops.iter().map(move |&hop| (chain, hop)))
+    }
+
     /// Whether it is known that a chain was moved away at this generation, or was moved here since.
     pub fn is_past(&self, chain: u16, generation: u32) -> bool {
         let is_back = self.chains.get(&chain).is_some_and(|stay| stay.generation >= generation);
@@ -167,25 +174,42 @@ fn read(disk: &dyn Disk, path: &Path) -> io::Result<Option<Identity>> {
     let bytes = file.read_blocking(0, FILE_BYTES_MAX)?;
     let text = String::from_utf8_lossy(&bytes);
     let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(Name::from);
-    let lines = |key: &str| -> Option<Vec<Vec<u32>>> {
+    let lines = |key: &str| -> Option<Vec<Vec<u64>>> {
         let numbers = |line: &str| line.split(' ').map(|number| number.parse().ok()).collect();
         text.lines().filter_map(|line| line.strip_prefix(key)).map(numbers).collect()
     };
-    let chain = |line: &Vec<u32>| match line[..] {
-        [chain, number, generation] => Some((chain.try_into().ok()?, Stay { number, generation })),
+    let chain = |line: &Vec<u64>| match line[..] {
+        [chain, number, generation] => {
+            let stay =
+                Stay { number: number.try_into().ok()?, generation: generation.try_into().ok()? };
+            Some((chain.try_into().ok()?, stay))
+        }
         _ => None,
     };
-    let has_left = |line: &Vec<u32>| match line[..] {
-        [chain, generation] => Some((chain.try_into().ok()?, generation)),
+    let has_left = |line: &Vec<u64>| match line[..] {
+        [chain, generation] => Some((chain.try_into().ok()?, generation.try_into().ok()?)),
+        _ => None,
+    };
+    let hop = |line: &Vec<u64>| match line[..] {
+        [chain, generation, machine] => {
+            let hop = Hop { generation: generation.try_into().ok()?, machine };
+            Some((u16::try_from(chain).ok()?, hop))
+        }
         _ => None,
     };
     let stays = |key| lines(key).and_then(|lines| lines.iter().map(chain).collect());
     let (chains, copies) = (stays("chain "), stays("copy "));
     let left = lines("left ").and_then(|lines| lines.iter().map(has_left).collect());
+    // Without one of these a loss may be told that was none.
+    let came = lines("came ").unwrap_or_default();
     match (value("store "), chains, copies, left) {
         (Some(store), Some(chains), Some(copies), Some(left)) => {
-            let (meta, held) =
-                (value("metadata ").unwrap_or_default(), Held { chains, copies, left });
+            let mut hops: BTreeMap<u16, Vec<Hop>> = BTreeMap::new();
+            came.iter()
+                .filter_map(hop)
+                .for_each(|(chain, hop)| hops.entry(chain).or_default().push(hop));
+            let held = Held { chains, copies, left, hops };
+            let meta = value("metadata ").unwrap_or_default();
             Ok(Some(Identity { store, meta, held }))
         }
         _ => {
@@ -208,6 +232,9 @@ fn write(disk: &dyn Disk, objects: &Path, identity: &Identity) -> io::Result<()>
         }
     }
     held.left.iter().for_each(|(chain, at)| text += &format!("left {chain} {at}\n"));
+    for (chain, Hop { generation, machine }) in held.all_hops() {
+        text += &format!("came {chain} {generation} {machine}\n");
+    }
     let file = disk.open(&objects.join(FILE_NEW), Open::Truncate)?;
     if file.write_all_blocking(0, &[IoSlice::new(text.as_bytes())])? != text.len() {
         return Err(io::ErrorKind::StorageFull.into());
@@ -273,6 +300,12 @@ impl Standing {
     /// Which stay of a chain is a copy that was not served yet.
     pub(super) fn copy_of(&self, chain: u16) -> Option<Stay> {
         self.held.borrow().copies.get(&chain).copied()
+    }
+
+    /// The moves that have brought a chain here, none where it was made here.
+    pub(super) fn hops_of(&self, chain: u16) -> DataReply {
+        let hops = self.held.borrow().hops.get(&chain).cloned().unwrap_or_default();
+        DataReply::Hops { hops: List(hops) }
     }
 
     /// The numbers of a chain's stays that the identity names.
@@ -428,6 +461,8 @@ impl DataTree {
             let _turn = standing.writing.lock().await;
             let mut identity = standing.identity();
             change(&mut identity);
+            let Held { chains, copies, hops, .. } = &mut identity.held;
+            hops.retain(|chain, _| chains.contains_key(chain) || copies.contains_key(chain));
             let new = identity.clone();
             task::blocking(move || write(&*disk, &dir, &new)).await?;
             *standing.meta.borrow_mut() = identity.meta;

@@ -75,10 +75,11 @@ impl DataServer {
                 let line = line.clone();
                 tree.when_admitted(move |tree| tree.clear(&line, (chain, stay), id))
             }
-            DataOp::Settle { store, chain, stay, generation } => {
+            DataOp::Settle { store, chain, stay, generation, hops } => {
                 let line = line.clone();
                 tree.when_admitted(move |tree| {
-                    to_the_end(tree.clone().settle(line, store, chain, (stay, generation)))
+                    let stay = (stay, generation);
+                    to_the_end(tree.clone().settle(line, store, chain, stay, hops.0))
                 })
             }
             DataOp::Spare { chain, stay } => {

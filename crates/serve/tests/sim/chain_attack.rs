@@ -13,7 +13,7 @@ use covey_stripe::client::{
 };
 use covey_stripe::objects::{DataOp, DataReply, Kept, Put};
 use covey_stripe::ops::{Id, Op, ROOT, Reply, StripingHint};
-use covey_wire::{Name, Payload};
+use covey_wire::{List, Name, Payload};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,8 +77,8 @@ async fn reader(id: Id) -> (Fs, File) {
 }
 
 /// Nothing was written through a file before its chain has moved: there is nothing to be lost. Unless the server that the chain
-/// was on has lost its power before.
-pub fn an_open_file_is_synced(power_fails: bool) {
+/// was on has lost its power before. It may be switched off for good: who was idle meanwhile has no lease on the table.
+pub fn an_open_file_is_synced(power_fails: bool, is_gone: bool) {
     scene(1, 2, async move |scene| {
         // Machines differ in how often they were started.
         let other = scene.cluster.data[1].node;
@@ -92,6 +92,10 @@ pub fn an_open_file_is_synced(power_fails: bool) {
             task::sleep(Duration::from_secs(5)).await;
         }
         scene.fs.move_chain(scene.chain, scene.to, &Pace::default()).await.expect("it moves");
+        if is_gone {
+            task::sleep(Duration::from_secs(5)).await;
+            scene.cluster.crash(scene.cluster.data[usize::from(scene.from)].node, true);
+        }
         file.write_at(0, b"new".to_vec().into()).await.expect("it is written");
         let synced = file.fsync().await;
         assert_eq!(synced.is_err(), power_fails, "{synced:?}");
@@ -154,7 +158,8 @@ impl<'a> Mover<'a> {
 
     async fn settle(&self, (generation, _): (u32, u64)) {
         let (store, chain, stay) = (self.store.clone(), self.scene.chain, self.stay);
-        let settle = DataOp::Settle { store, chain, stay, generation };
+        let hops = List::default();
+        let settle = DataOp::Settle { store, chain, stay, generation, hops };
         data_call(&self.link, settle).await.expect("it was received");
     }
 
@@ -240,5 +245,25 @@ pub fn a_mover_waits_for_another() {
         let (from, _) = place(&scene.fs, other).await;
         let moved = scene.fs.move_chain(other, 1 - from, &Pace::default()).await;
         moved.expect("the other one is given back in time");
+    });
+}
+
+/// The metadata server ends once it has switched the chain, and before its mover has heard of it.
+pub fn an_answer_to_a_switch_is_lost(seed: u64) {
+    scene(seed, 2, async move |scene| {
+        let (chain, to, cluster) = (scene.chain, scene.to, scene.cluster.clone());
+        let two = sim::connect("two").await;
+        let killer = task::spawn(async move {
+            while place(&two, chain).await.0 != to {
+                task::sleep(Duration::from_micros(200)).await;
+            }
+            cluster.crash(cluster.meta.node, false);
+            cluster.boot(cluster.meta.node);
+        });
+        let moved = scene.fs.move_chain(chain, to, &Pace::default()).await;
+        moved.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        killer.await.expect("the chain has moved");
+        assert_eq!(place(&scene.fs, chain).await.0, to);
+        assert_eq!(content(&scene.file).await, b"old");
     });
 }

@@ -61,30 +61,39 @@ pub(super) async fn data_call_by(
 ) -> Result<(DataReply, Option<Start>)> {
     let mut patience = link.patience();
     loop {
-        let (generation, conn) = link.conn(patience.since).await?;
-        let start = link.machine(generation);
-        let body = match served.filter(|_| start.is_some_and(|start| start.says_chains)) {
-            Some(served) => DataOp::By { served, op: Payload::from(op.encode()) }.encode(),
-            None => op.encode(),
-        };
-        let body = Payload::from(body);
-        match conn.call(Message::Tcall { fid: 0, body }).await {
-            Ok(Message::Rcall { body }) => {
-                let reply = DataReply::decode(body.into_bytes());
-                let reply = reply.map_err(|b| Error::Odd(b.to_string()))?;
-                return match reply {
-                    DataReply::Error { code, reason } => {
-                        Err(Error::because(code, reason.lossy().into_owned()))
-                    }
-                    other => Ok((other, start)),
-                };
-            }
-            Ok(other) => {
-                return Err(Error::Odd(format!("Tcall got {}", other.name())));
-            }
-            Err(CallError::Lost(_)) if link.goes_on(&mut patience) => {}
-            Err(CallError::Lost(why)) => return Err(link.lost(why)),
-            Err(error) => return Err(error.into()),
+        let reached = link.conn(patience.since).await?;
+        match data_call_once(link, reached, op, served).await {
+            Ok(done) => return done,
+            Err(_) if link.goes_on(&mut patience) => {}
+            Err(why) => return Err(link.lost(why)),
         }
     }
+}
+
+/// The same on this connection, of this generation; an error is why that was lost.
+pub(super) async fn data_call_once(
+    link: &Arc<Link>,
+    (generation, conn): (u64, Conn),
+    op: &DataOp,
+    served: Option<Served>,
+) -> std::result::Result<Result<(DataReply, Option<Start>)>, String> {
+    let start = link.machine(generation);
+    let body = match served.filter(|_| start.is_some_and(|start| start.says_chains)) {
+        Some(served) => DataOp::By { served, op: Payload::from(op.encode()) }.encode(),
+        None => op.encode(),
+    };
+    let body = Payload::from(body);
+    let reply = match conn.call(Message::Tcall { fid: 0, body }).await {
+        Ok(Message::Rcall { body }) => DataReply::decode(body.into_bytes()),
+        Ok(other) => return Ok(Err(Error::Odd(format!("Tcall got {}", other.name())))),
+        Err(CallError::Lost(why)) => return Err(why),
+        Err(error) => return Ok(Err(error.into())),
+    };
+    Ok(match reply {
+        Ok(DataReply::Error { code, reason }) => {
+            Err(Error::because(code, reason.lossy().into_owned()))
+        }
+        Ok(other) => Ok((other, start)),
+        Err(blame) => Err(Error::Odd(blame.to_string())),
+    })
 }

@@ -18,6 +18,7 @@ mod inline;
 mod pin;
 mod privilege;
 mod ranges;
+mod slot;
 mod slots;
 mod space;
 mod tries;
@@ -33,7 +34,7 @@ use covey_ninep::tree::Errno;
 use covey_wire::{Bytes, Payload};
 use futures_util::future::{self, FutureExt, join, join_all};
 use inline::Growth;
-use slots::{Counted, Slot};
+use slot::{Counted, Slot};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -106,7 +107,7 @@ impl OpenFile {
     ) -> Result<OpenFile> {
         let map = distribution::of(striping)?;
         let is_written = |slot| map.physical_size(slot, inode.size) > 0;
-        let slot = |(at, chain): (usize, &Arc<Chain>)| Slot::opened(is_written(at), &chain.link());
+        let slot = |(at, chain): (usize, &Arc<Chain>)| Slot::opened(is_written(at), chain.head());
         let slots = chains.iter().enumerate().map(slot).collect();
         let state = State {
             size: inode.size,

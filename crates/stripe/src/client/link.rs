@@ -118,6 +118,13 @@ impl Link {
         self.lock().up.clone().filter(|conn| !conn.is_lost())
     }
 
+    /// The live connection and its generation, if there is one right now.
+    pub fn up_now(&self) -> Option<(u64, Conn)> {
+        let mut state = self.lock();
+        self.look(&mut state);
+        state.up.clone().map(|conn| (state.generation, conn))
+    }
+
     /// The live connection and its generation, waiting for it within the request's time.
     pub async fn conn(self: &Arc<Self>, started: Instant) -> Result<(u64, Conn)> {
         loop {

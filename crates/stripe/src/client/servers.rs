@@ -5,14 +5,18 @@
 //! on with the table that it has: what counts is what the I/O servers say, and they look at each request.
 
 use super::chain::{Chain, Head};
-use super::data::data_call_by;
+use super::data::data_call_once;
 use super::session::Session;
 use super::{Error, Fs, Link, Net, Options, Result, Shared, Start, data_link, unexpected};
 use crate::chain;
 use crate::objects::{DataOp, DataReply};
 use crate::ops::{Caller, Op, Reply, Striping};
+use covey_ninep::client::Conn;
 use covey_ninep::tree::Errno;
 use covey_wire::{List, Name};
+use futures_util::future::{Either, select};
+use futures_util::lock::Mutex;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
@@ -26,6 +30,8 @@ pub struct Servers {
     asked: AtomicU64,
     /// How often the lease on it had been taken back when it was.
     revocations: AtomicU64,
+    /// When it was asked for last because a server was away; who asks, and who waits for the answer, holds this.
+    looked_at: Mutex<Option<Instant>>,
 }
 
 #[derive(Default)]
@@ -63,12 +69,8 @@ impl Fs {
 }
 
 impl Shared {
-    /// An operation on the objects of a chain, and the start of the machine that it was sent to.
-    pub(super) async fn on_chain(
-        &self,
-        chain: &Chain,
-        op: DataOp,
-    ) -> Result<(DataReply, Option<Start>)> {
+    /// An operation on the objects of a chain; with the answer comes from where it is.
+    pub(super) async fn on_chain(&self, chain: &Chain, op: DataOp) -> Result<(DataReply, Origin)> {
         self.data.call(&self.session, chain, op).await
     }
 }
@@ -76,8 +78,8 @@ impl Shared {
 impl Servers {
     /// Those that the metadata server names.
     pub async fn ask(net: Arc<dyn Net>, options: Options, session: &Session) -> Result<Servers> {
-        let (table, asked, revocations) = Default::default();
-        let servers = Servers { net, options, table, asked, revocations };
+        let (table, asked, revocations, looked_at) = Default::default();
+        let servers = Servers { net, options, table, asked, revocations, looked_at };
         servers.ask_again(session).await?;
         Ok(servers)
     }
@@ -116,7 +118,7 @@ impl Servers {
     /// they need nobody to serve what they serve.
     pub async fn freshen(&self, session: &Session) {
         if session.cache().table_revocations() > self.revocations.load(Ordering::Acquire) {
-            let _ = self.ask_again(session).await;
+            let _ = Box::pin(self.ask_again(session)).await;
         }
     }
 
@@ -132,7 +134,7 @@ impl Servers {
     ) -> Result<()> {
         if !chain.has_changed(tried) {
             let asked = self.net.now();
-            self.ask_again(session).await?;
+            Box::pin(self.ask_again(session)).await?;
             refused.waits_elsewhere(self.net.now().saturating_duration_since(asked));
         }
         if chain.has_changed(tried) {
@@ -148,23 +150,105 @@ impl Servers {
         Ok(())
     }
 
+    /// The connection to the head of a chain, and its generation; None where the chain leads elsewhere meanwhile. Whoever remembers
+    /// the table for longer than its lease is told of no change, and a server that was emptied and switched off refuses nothing.
+    pub async fn reach(
+        &self,
+        session: &Session,
+        chain: &Chain,
+        head: &Head,
+        since: Instant,
+    ) -> Result<Option<(u64, Conn)>> {
+        match head.link.up_now() {
+            Some(reached) => Ok(Some(reached)),
+            // Apart: each request would carry the room that this needs.
+            None => Box::pin(self.reach_in_time(session, chain, head, since)).await,
+        }
+    }
+
+    async fn reach_in_time(
+        &self,
+        session: &Session,
+        chain: &Chain,
+        head: &Head,
+        since: Instant,
+    ) -> Result<Option<(u64, Conn)>> {
+        let conn = {
+            let conn = pin!(head.link.conn(since));
+            let elsewhere = pin!(async {
+                loop {
+                    self.net.sleep(LOOK_EVERY).await;
+                    self.look(session, chain, head).await;
+                    if chain.has_changed(head) {
+                        return;
+                    }
+                }
+            });
+            // What is looked at beside it ends here.
+            match select(conn, elsewhere).await {
+                Either::Left((conn, _)) => conn,
+                Either::Right(_) => return Ok(None),
+            }
+        };
+        match conn {
+            Ok(conn) => Ok(Some(conn)),
+            Err(_) if self.is_elsewhere(session, chain, head).await => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a chain leads elsewhere than to a server that is away.
+    pub async fn is_elsewhere(&self, session: &Session, chain: &Chain, head: &Head) -> bool {
+        if !chain.has_changed(head) {
+            let look = Box::pin(self.look(session, chain, head));
+            select(look, self.net.sleep(LOOK_WITHIN)).await;
+        }
+        chain.has_changed(head)
+    }
+
+    /// Asks for the table, unless that was done a moment ago: nothing leaves a server that is away. Whoever comes while it is being
+    /// asked for waits for that.
+    async fn look(&self, session: &Session, chain: &Chain, head: &Head) {
+        let mut looked_at = match select(self.looked_at.lock(), self.net.sleep(LOOK_EVERY)).await {
+            Either::Left((looked_at, _)) => Some(looked_at),
+            // Who asks may be one whom nobody waits for just now.
+            Either::Right(_) => None,
+        };
+        let last = looked_at.as_ref().and_then(|at| **at);
+        let since = last.map(|at| self.net.now().saturating_duration_since(at));
+        if !chain.has_changed(head) && since.is_none_or(|since| since >= LOOK_EVERY) {
+            let _ = self.ask_again(session).await;
+            looked_at.iter_mut().for_each(|at| **at = Some(self.net.now()));
+        }
+    }
+
     /// An operation on the objects of a chain, at its head.
     async fn call(
         &self,
         session: &Session,
         chain: &Chain,
         op: DataOp,
-    ) -> Result<(DataReply, Option<Start>)> {
-        let mut refused = Refused::default();
+    ) -> Result<(DataReply, Origin)> {
+        let (mut refused, mut patience) = (Refused::default(), chain.link().patience());
         loop {
             self.freshen(session).await;
             let head = chain.head();
-            match data_call_by(&head.link, &op, head.served).await {
-                Err(error) if error.code() == Errno::EREMCHG => {
+            let link = &head.link;
+            let reached = self.reach(session, chain, &head, patience.since).await?;
+            let Some(reached) = reached else {
+                link.is_answered(&mut patience);
+                continue;
+            };
+            match data_call_once(link, reached, &op, head.served).await {
+                Ok(Ok((reply, start))) => return Ok((reply, Origin { head, start })),
+                Ok(Err(error)) if error.code() == Errno::EREMCHG => {
                     self.learn(session, chain, &head, &mut refused).await?;
+                    link.is_answered(&mut patience);
                 }
-                Err(error) if error.is_away() && chain.has_changed(&head) => {}
-                other => return other,
+                Ok(Err(error)) => return Err(error),
+                Err(_) if link.goes_on(&mut patience) => refused = Refused::default(),
+                Err(_) if self.is_elsewhere(session, chain, &head).await => {}
+                Err(why) => return Err(link.lost(why)),
             }
         }
     }
@@ -214,6 +298,14 @@ impl Servers {
     fn table(&self) -> RwLockReadGuard<'_, Table> {
         self.table.read().expect("no holder panics")
     }
+}
+
+/// Where an answer comes from.
+pub struct Origin {
+    /// The head that was asked.
+    pub head: Head,
+    /// The start of its machine, where the connection is still the same.
+    pub start: Option<Start>,
 }
 
 /// Since when a request is refused where the table leads it.
@@ -286,5 +378,9 @@ async fn ask_table(session: &Session) -> Result<(List<Name>, List<chain::Chain>)
     }
 }
 
+/// How often the table is asked for while a server is away.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long the answer is waited for where the server counts as dead.
+const LOOK_WITHIN: Duration = Duration::from_secs(3);
 /// How long a generation is waited for.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);

@@ -5,6 +5,7 @@ use covey_ninep::tree::Errno;
 use covey_stripe::chain::{Chain, Member, State};
 use covey_stripe::client::fallocate::{KEEP_SIZE, PUNCH_HOLE};
 use covey_stripe::client::{File, Fs, Taken, access};
+use covey_stripe::objects::Hop;
 use covey_stripe::ops::{Op, ROOT};
 use covey_wire::{List, Name};
 use std::time::Duration;
@@ -87,14 +88,22 @@ fn member(server: u16, state: State) -> Member {
     Member { server, store: Name::EMPTY, state: state as u8 }
 }
 
-/// The objects of a chain come to another server, which takes its place: files that are open follow.
-fn moves(world: &World, file: &File) {
+/// The objects of chain 1 come to server 0, which takes its place: files that are open follow.
+pub fn moves(world: &World, file: &File) {
+    moves_to(world, file, 1, 0);
+}
+
+/// The same from any server to any.
+pub fn moves_to(world: &World, file: &File, from: usize, to: usize) {
     let mut table = world.meta.table();
-    let members = vec![member(1, State::Stale), member(0, State::Serving)];
-    table[1] = Chain { generation: table[1].generation + 1, members: List(members) };
+    let members = vec![member(from as u16, State::Stale), member(to as u16, State::Serving)];
+    let (from, to) = (&world.data[from], &world.data[to]);
+    let hop = Hop { generation: table[1].generation + 1, machine: from.machine() };
+    table[1] = Chain { generation: hop.generation, members: List(members) };
+    *to.hops.borrow_mut() = [&from.hops.borrow()[..], &[hop]].concat();
     *world.meta.other_table.borrow_mut() = Some(table);
-    let bytes = world.data[1].bytes(file.id());
-    world.data[0].put(file.id(), bytes);
+    let bytes = from.bytes(file.id());
+    to.put(file.id(), bytes);
     world.meta.tell_chains();
 }
 
@@ -118,11 +127,11 @@ fn an_open_file_follows_a_chain_whose_head_is_another_server() {
     assert_eq!(world.data[0].synced.get(), writes, "where it lies by now it is synced");
 }
 
-fn one_strip() -> covey_stripe::ops::StripingHint {
+pub fn one_strip() -> covey_stripe::ops::StripingHint {
     covey_stripe::ops::StripingHint::simple_stripe(STRIP as u32, 1)
 }
 
-fn one(world: &mut World, fs: &Fs, text: &str) -> File {
+pub fn one(world: &mut World, fs: &Fs, text: &str) -> File {
     let (who, text) = (root(), name(text));
     let made = fs.create(&who, ROOT, &text, 0o644, Taken::Refuse, access::BOTH);
     let file = world.run(made).unwrap().1;

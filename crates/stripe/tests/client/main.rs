@@ -2,6 +2,7 @@
 
 mod away;
 mod chains;
+mod follow;
 mod lab;
 mod lease_model;
 mod lease_scenes;

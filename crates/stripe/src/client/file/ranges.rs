@@ -53,7 +53,7 @@ impl OpenFile {
 
     async fn write_part(&self, fs: &Shared, part: &Part, epoch: u32, data: &Payload) -> Result<()> {
         // Counted when it is over, dropped midway included: only an fsync after that is sure of it.
-        let _counted = Counted { file: self, slot: part.slot };
+        let _counted = Counted::new(self, part.slot);
         let whole = data.select(&part.pieces);
         let mut done = 0;
         while done < part.length {

@@ -1,12 +1,13 @@
 //! Requests on the objects: fids, deadlines, and another try on a new connection.
 
 use super::OpenFile;
+use super::space::odd;
 use super::tries::Behind;
 use crate::chain::Served;
 use crate::client::chain::Head;
 use crate::client::data::data_call_by;
-use crate::client::servers::Refused;
-use crate::client::{Error, Link, Result, Shared, Start, UnsyncedSlot};
+use crate::client::servers::{Origin, Refused};
+use crate::client::{Error, Result, Shared};
 use crate::objects::{self, DataOp, DataReply, LOST_WITH_DISK, Object};
 use crate::ops::Id;
 use covey_ninep::client::{Call, CallError, Conn, Fid};
@@ -15,27 +16,7 @@ use covey_ninep::tree::Errno;
 use covey_wire::List;
 use futures_util::future::{Either, join, select};
 use std::pin::pin;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// What is held on one I/O server.
-#[derive(Default)]
-pub(super) struct Slot {
-    pub fid: Option<ObjectFid>,
-    /// Writes that are over, done or not, and how many of them are on stable storage. What was
-    /// written before the file was opened counts as one.
-    pub written: u64,
-    pub synced: u64,
-    /// The start of the server's machine in which what is not synced was written.
-    machine: Option<u64>,
-    /// When the file was opened, if something was written before and no answer has told yet in which
-    /// start: then one that was later may have lost it.
-    unmet_since: Option<Instant>,
-    /// The server that it was; the one that was to be asked as long as none has answered.
-    server: Option<Arc<Link>>,
-    /// Some of it was written in an earlier one, and may be lost.
-    is_lost: bool,
-}
+use std::time::Duration;
 
 /// A fid of one connection, good for one epoch and one generation of the chain; dropping it clunks it.
 pub(super) struct ObjectFid {
@@ -61,37 +42,56 @@ impl OpenFile {
                 Ok(_) => break,
             }
         }
+        Box::pin(self.settle_left(fs, slot)).await?;
         let mut state = self.lock();
-        let held = &mut state.slots[slot];
-        if std::mem::take(&mut held.is_lost) {
+        if state.slots[slot].takes_loss() {
             // Told once, as by Linux: the next fsync speaks of what is written from now on.
             return Err(Error::Unsynced {
                 server: Some(self.chains[slot].link().server().to_owned()),
             });
         }
+        let held = &mut state.slots[slot];
         held.synced = written.max(held.synced);
         Ok(())
     }
 
-    /// A request that depends on what the server holds unsynced was answered on a connection.
-    pub(super) async fn note_machine(&self, slot: usize, link: &Arc<Link>, start: Option<Start>) {
+    /// A request that depends on what the server holds unsynced was answered.
+    pub(super) async fn note_machine(&self, fs: &Shared, slot: usize, from: &Origin) {
         // None: nobody could look in time, so the next answer tells.
-        let Some(start) = start else { return };
-        let before = {
+        let Some(start) = from.start else { return };
+        let has_left = {
             let mut state = self.lock();
-            let held = &mut state.slots[slot];
-            let before = held.server.replace(link.clone());
-            match before.filter(|before| !Arc::ptr_eq(before, link)) {
-                None => return held.met(start),
-                Some(before) => before,
-            }
+            state.slots[slot].has_met(&from.head, start);
+            state.slots[slot].has_left()
         };
-        // The chain was moved, with all that was written and not lost before: on stable storage.
-        let then = match before.conn(before.now()).await {
-            Ok((generation, _)) => before.machine(generation),
-            Err(_) => None,
+        if has_left {
+            // What cannot be found out now an fsync has to.
+            let _ = Box::pin(self.settle_left(fs, slot)).await;
+        }
+    }
+
+    /// Finds out whether what was written where the chain of a slot was is on stable storage.
+    async fn settle_left(&self, fs: &Shared, slot: usize) -> Result<()> {
+        let left = self.lock().slots[slot].left();
+        if left.is_empty() {
+            return Ok(());
+        }
+        let hops = match self.data_op(fs, slot, DataOp::Hops {}).await {
+            Ok((DataReply::Hops { hops }, _)) => hops.0,
+            Ok((other, _)) => return Err(odd(&other)),
+            // A server of an older version remembers nothing.
+            Err(error) if error.code() == Errno::EINVAL => Vec::new(),
+            Err(error) => return Err(error),
         };
-        self.lock().slots[slot].moved(then, start);
+        for left in left {
+            let given_away = objects::left_in(&hops, left.generation());
+            let is_lost = match left.machine {
+                Some(machine) => given_away != Some(machine),
+                None => left.has_started(fs, given_away).await,
+            };
+            self.lock().slots[slot].settle(&left, is_lost);
+        }
+        Ok(())
     }
 
     /// One request on the object of `slot`, repeated on a new connection while there is time. A server that is away and a chain
@@ -109,12 +109,11 @@ impl OpenFile {
             fs.data.freshen(&fs.session).await;
             let head = self.chains[slot].head();
             let link = &head.link;
-            let (generation, conn) = match link.conn(patience.since).await {
-                Err(_) if self.chains[slot].has_changed(&head) => {
-                    link.is_answered(&mut patience);
-                    continue;
-                }
-                conn => conn?,
+            let chain = &self.chains[slot];
+            let reached = fs.data.reach(&fs.session, chain, &head, patience.since).await?;
+            let Some((generation, conn)) = reached else {
+                link.is_answered(&mut patience);
+                continue;
             };
             let start = link.machine(generation);
             let says_chains = start.is_some_and(|start| start.says_chains);
@@ -151,14 +150,15 @@ impl OpenFile {
             match result {
                 Ok(reply) => {
                     if !is_read {
-                        self.note_machine(slot, link, start).await;
+                        self.note_machine(fs, slot, &Origin { head, start }).await;
                     }
                     return Ok(reply);
                 }
                 Err(CallError::Lost(_)) if link.goes_on(&mut patience) => {
                     refused = Refused::default()
                 }
-                Err(CallError::Lost(_)) if self.chains[slot].has_changed(&head) => {}
+                Err(CallError::Lost(_))
+                    if fs.data.is_elsewhere(&fs.session, chain, &head).await => {}
                 Err(CallError::Lost(why)) => return Err(link.lost(why)),
                 Err(error) => {
                     let error = Error::from(error);
@@ -166,7 +166,6 @@ impl OpenFile {
                         self.forget_fid(slot, fid);
                     }
                     if error.code() == Errno::EREMCHG {
-                        let chain = &self.chains[slot];
                         fs.data.learn(&fs.session, chain, &head, &mut refused).await?;
                         link.is_answered(&mut patience);
                         continue;
@@ -262,125 +261,3 @@ async fn explained(fs: &Shared, head: &Head, id: Id, error: Error) -> Error {
 
 /// How long a reason is waited for: a disk that fails may also hang.
 const EXPLAINED_WITHIN: Duration = Duration::from_secs(1);
-
-/// A write on its way to a slot.
-pub(super) struct Counted<'a> {
-    pub file: &'a OpenFile,
-    pub slot: usize,
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.file.lock().slots[self.slot].written += 1;
-    }
-}
-
-impl Slot {
-    /// A slot of a file just opened: whether there is anything that somebody may have written, and
-    /// the start of the server's machine that was heard of last. What was written before is synced
-    /// with the rest, so its loss from now on is to be told as well.
-    pub fn opened(is_written: bool, link: &Arc<Link>) -> Slot {
-        let slot = Slot::written_before(is_written, link.last_machine(), link.now());
-        // Its chain may be elsewhere before anything is written.
-        Slot { server: Some(link.clone()), ..slot }
-    }
-
-    fn written_before(is_written: bool, machine: Option<u64>, now: Instant) -> Slot {
-        let machine = machine.filter(|_| is_written);
-        let unmet_since = (is_written && machine.is_none()).then_some(now);
-        Slot { written: is_written.into(), machine, unmet_since, ..Slot::default() }
-    }
-
-    pub fn is_dirty(&self) -> bool {
-        self.written > self.synced
-    }
-
-    /// For another process to go on with.
-    pub fn unsynced(&self) -> UnsyncedSlot {
-        let (is_dirty, machine, is_lost) = (self.is_dirty(), self.machine, self.is_lost);
-        UnsyncedSlot { is_dirty, machine, is_lost }
-    }
-
-    /// What another process has written. Where it has met the machine there is nothing to guess.
-    pub fn owe(&mut self, before: &UnsyncedSlot) {
-        (self.written, self.synced) = (before.is_dirty.into(), 0);
-        self.is_lost |= before.is_lost;
-        if before.machine.is_some() {
-            (self.machine, self.unmet_since) = (before.machine, None);
-        }
-    }
-
-    /// Another server has answered; the machine of the one before it has this start now, if that is known. Where it is not the
-    /// one in which something was written, that may have been lost before it was moved.
-    fn moved(&mut self, before: Option<Start>, start: Start) {
-        if self.is_dirty() {
-            match before {
-                Some(before) => self.met(before),
-                None => self.is_lost |= self.machine.is_some(),
-            }
-        }
-        (self.machine, self.unmet_since) = (Some(start.machine), None);
-    }
-
-    /// The server has answered in this start of its machine.
-    fn met(&mut self, Start { machine, at, .. }: Start) {
-        let unmet_since = self.unmet_since.take();
-        self.is_lost |= match self.machine.replace(machine) {
-            Some(before) => before != machine,
-            None => unmet_since.zip(at).is_some_and(|(opened, at)| at >= opened),
-        };
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    #[test]
-    fn a_machine_that_has_started_since_the_opening_may_have_lost_what_was_written_before() {
-        let opened = Instant::now();
-        let (before, since) = (opened.checked_sub(Duration::from_millis(1)), Some(opened));
-        let is_lost = |is_written, known, at| {
-            let mut slot = Slot::written_before(is_written, known, opened);
-            slot.met(Start { machine: 2, at, says_chains: true });
-            slot.is_lost
-        };
-        assert!(is_lost(true, None, since));
-        assert!(!is_lost(true, None, before), "it was lost before the file was opened");
-        assert!(!is_lost(true, None, None));
-        assert!(!is_lost(false, None, since), "there was nothing to lose");
-        assert!(is_lost(true, Some(1), None));
-        assert!(!is_lost(true, Some(2), since));
-    }
-
-    #[test]
-    fn what_a_chain_has_lost_before_it_was_moved_is_told_and_nothing_else_is() {
-        let opened = Instant::now();
-        let start = |machine, at| Start { machine, at, says_chains: true };
-        let is_lost = |is_written, known, before| {
-            let mut slot = Slot::written_before(is_written, known, opened);
-            slot.moved(before, start(9, None));
-            slot.met(start(9, None));
-            slot.is_lost
-        };
-        assert!(!is_lost(true, Some(1), Some(start(1, Some(opened)))));
-        assert!(is_lost(true, Some(1), Some(start(2, None))));
-        assert!(is_lost(true, Some(1), None), "nobody knows");
-        assert!(!is_lost(false, Some(1), Some(start(2, None))), "there was nothing to lose");
-        // Nobody had met its machine before.
-        assert!(is_lost(true, None, Some(start(2, Some(opened)))));
-        assert!(!is_lost(true, None, Some(start(2, None))));
-    }
-
-    #[test]
-    fn only_the_first_answer_is_held_against_the_time_of_the_opening() {
-        let opened = Instant::now();
-        let mut slot = Slot::written_before(true, None, opened);
-        slot.met(Start { machine: 2, ..Start::default() });
-        slot.met(Start { machine: 2, at: Some(opened), says_chains: true });
-        assert!(!slot.is_lost);
-        slot.met(Start { machine: 3, ..Start::default() });
-        assert!(slot.is_lost);
-    }
-}

@@ -7,8 +7,9 @@
 use super::inline::Growth;
 use super::tries::{Behind, Tries};
 use super::{Counted, Error, OpenFile};
+use crate::client::servers::Origin;
 use crate::client::session::unexpected;
-use crate::client::{Result, Seek, Shared, Start};
+use crate::client::{Result, Seek, Shared};
 use crate::distribution::Distribution;
 use crate::objects::{DataOp, DataReply, Reshape};
 use crate::ops::{Caller, InlinePiece, Inode, Op, Reply};
@@ -156,14 +157,13 @@ impl OpenFile {
         if from == to {
             return Ok(());
         }
-        let _counted = Counted { file: self, slot };
+        let _counted = Counted::new(self, slot);
         let (how, length) = (how as u8, to - from);
         let op = DataOp::Reshape { id: self.id, epoch, how, offset: from, length };
         match self.data_op(fs, slot, op).await? {
             // What the server has not synced of it is lost with its power.
-            (DataReply::Done {}, start) => {
-                let link = self.chains[slot].link();
-                self.note_machine(slot, &link, start).await;
+            (DataReply::Done {}, from) => {
+                self.note_machine(fs, slot, &from).await;
                 Ok(())
             }
             (other, _) => Err(odd(&other)),
@@ -246,12 +246,12 @@ impl OpenFile {
     }
 
     /// An operation of a data server; one that is alive but slow gets the time of a read.
-    async fn data_op(
+    pub(super) async fn data_op(
         &self,
         fs: &Shared,
         slot: usize,
         op: DataOp,
-    ) -> Result<(DataReply, Option<Start>)> {
+    ) -> Result<(DataReply, Origin)> {
         let link = self.chains[slot].link();
         let asked = fs.on_chain(&self.chains[slot], op);
         let Some(time) = link.io_deadline() else { return asked.await };
@@ -262,6 +262,6 @@ impl OpenFile {
     }
 }
 
-fn odd(reply: &DataReply) -> Error {
+pub(super) fn odd(reply: &DataReply) -> Error {
     Error::Odd(format!("a data server answered {}", reply.name()))
 }

@@ -153,7 +153,7 @@ impl OpenFile {
         epoch: u32,
         data: &Bytes,
     ) -> Result<()> {
-        let _counted = Counted { file: self, slot: batch.slot };
+        let _counted = Counted::new(self, batch.slot);
         let data = batch.gather(data);
         let mut done = self.write_first(fs, view, batch, epoch, data.clone()).await?;
         if done < batch.bytes {

@@ -7,7 +7,9 @@
 use super::super::{Fs, data_call};
 use super::Pace;
 use crate::error::{Error, Result};
-use crate::objects::{COPY_BLOCK, Changed, DataOp, DataReply, FileOf, Kept, Put, WHOLE, of_chain};
+use crate::objects::{
+    COPY_BLOCK, Changed, DataOp, DataReply, FileOf, HOPS_MAX, Hop, Kept, Put, WHOLE, of_chain,
+};
 use crate::ops::{Caller, Id, Op, Reply};
 use covey_ninep::tree::Errno;
 use covey_wire::{Bytes, List, Name, Payload};
@@ -53,10 +55,11 @@ impl Fs {
         }
         let store = self.store_of(server).await?;
         let copied = AtomicU64::new(0);
-        let (from, to, stay) = (from.server, server, 0);
-        let mut job = Job { fs: self, chain, generation, from, to, store, stay, pace, copied };
+        let (from, to, stay, machine) = (from.server, server, 0, 0);
+        let mut job =
+            Job { fs: self, chain, generation, from, to, store, stay, machine, pace, copied };
         // First: a server that has given the chain away refuses.
-        job.ask(DataOp::Watch { is_on: true }).await?;
+        job.watch().await?;
         let moved = job.run().await;
         if moved.is_err() {
             pace.take_back(job.copied.load(Ordering::Relaxed));
@@ -89,6 +92,8 @@ struct Job<'a> {
     /// The store of the server that it goes to.
     store: Name,
     stay: u32,
+    /// The start of the machine of the server that it comes from.
+    machine: u64,
     pace: &'a Pace,
     copied: AtomicU64,
 }
@@ -108,7 +113,7 @@ impl Job<'_> {
                     }
                     None => {
                         copies += 1;
-                        self.ask(DataOp::Watch { is_on: true }).await?;
+                        self.watch().await?;
                         self.copy_all().await?;
                     }
                     Some(changes) if changes.len() <= FEW => break,
@@ -186,9 +191,28 @@ impl Job<'_> {
                 _ => return Ok(false),
             }
         }
+        let hops = List(self.hops(generation).await?);
         let (store, chain, stay) = (self.store.clone(), self.chain, self.stay);
-        self.put(DataOp::Settle { store, chain, stay, generation }).await?;
+        self.put(DataOp::Settle { store, chain, stay, generation, hops }).await?;
         Ok(true)
+    }
+
+    /// Has noted what changes. What is noted is lost with the connection, so the machine stays as it is until all is copied.
+    async fn watch(&mut self) -> Result<()> {
+        self.ask(DataOp::Watch { is_on: true }).await?;
+        self.machine = self.fs.shared.data.get(self.from)?.last_machine().unwrap_or(0);
+        Ok(())
+    }
+
+    /// The moves of the chain, with this one.
+    async fn hops(&self, generation: u32) -> Result<Vec<Hop>> {
+        let mut hops = match self.ask(DataOp::Hops {}).await? {
+            DataReply::Hops { hops } => hops.0,
+            _ => return Err(odd("Hops")),
+        };
+        hops.push(Hop { generation, machine: self.machine });
+        hops.drain(..hops.len().saturating_sub(HOPS_MAX));
+        Ok(hops)
     }
 
     /// Whether the other server has the chain, since this generation.

@@ -6,7 +6,7 @@ use covey_stripe::chain::Served;
 use covey_stripe::objects::{self, At, DataOp, DataReply};
 use covey_stripe::ops::Id;
 use covey_stripe::view;
-use covey_wire::{Bytes, Name};
+use covey_wire::{Bytes, List, Name};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -26,6 +26,12 @@ pub struct Objects {
     pub losses: Cell<u64>,
     /// The generations of the chains that it serves, by index; None for a server of a version before chains.
     pub served: RefCell<Option<Vec<u32>>>,
+    /// The moves of its chains.
+    pub hops: RefCell<Vec<objects::Hop>>,
+    /// The error instead of them.
+    pub fails_hops: Cell<u32>,
+    /// What its machine's starts count from.
+    pub starts_from: Cell<u64>,
     /// Requests that came by a chain that it did not serve so.
     pub refused: Cell<usize>,
 }
@@ -38,6 +44,11 @@ impl Objects {
             object.0 = epoch;
             object.1.truncate(size as usize);
         }
+    }
+
+    /// The start of its machine.
+    pub fn machine(&self) -> u64 {
+        self.starts_from.get() + self.losses.get()
     }
 
     pub fn remove(&self, id: Id) {
@@ -220,7 +231,7 @@ impl Tree for DataServer {
                 return Outcome::Now(Err(Errno::EINVAL.into()));
             }
             Ok(DataOp::Greet { .. } | DataOp::Start { .. }) => {
-                DataReply::Start { machine: 1 + self.0.losses.get(), age: u64::MAX }
+                DataReply::Start { machine: self.0.machine(), age: u64::MAX }
             }
             Ok(DataOp::Allocated { id }) => {
                 let objects = self.0.objects.borrow();
@@ -239,6 +250,10 @@ impl Tree for DataServer {
                 }
                 self.0.extent(id, offset as usize)
             }
+            Ok(DataOp::Hops {}) if self.0.fails_hops.get() != 0 => {
+                return Outcome::Now(Err(self.0.fails_hops.get().into()));
+            }
+            Ok(DataOp::Hops {}) => DataReply::Hops { hops: List(self.0.hops.borrow().clone()) },
             other => panic!("a client sends {other:?}"),
         };
         Outcome::Now(Ok(reply.encode().into()))

@@ -90,7 +90,10 @@ impl World {
     pub fn with_hint(seed: u64, hint: StripingHint) -> World {
         let net = Arc::new(SimNet::default());
         let data: Vec<_> = (0..SERVERS).map(|_| Rc::new(Objects::default())).collect();
-        data.iter().for_each(|data| *data.served.borrow_mut() = Some(Vec::new()));
+        for (index, data) in data.iter().enumerate() {
+            *data.served.borrow_mut() = Some(Vec::new());
+            data.starts_from.set(1000 * (index as u64 + 1));
+        }
         let meta = Meta::new(net.clone(), data.clone(), hint);
         meta.tell_chains();
         let (plan, conns, tasks) = (Vec::new(), Vec::new(), Vec::new());
