@@ -344,7 +344,7 @@ messages! {
         /// nothing is there of an object any more
         62 Clear { chain: u16, stay: u32, id: u64 },
         /// what was put together is whole, and on stable storage: a copy, which is the chain in this store when the metadata
-        /// server says that it serves it. With the moves that have brought the chain here, this one last
+        /// server says that it serves it. With the moves that have brought the chain here, this one last: the last [`HOPS_MAX`] count
         63 Settle { store: Name, chain: u16, stay: u32, generation: u32, hops: List<Hop> },
         /// what was put together is not wanted
         64 Spare { chain: u16, stay: u32 },

@@ -73,10 +73,6 @@ pub(super) struct Held {
 }
 
 impl Held {
-    fn all_hops(&self) -> impl Iterator<Item = (u16, Hop)> {
-        self.hops.iter().flat_map(|(&chain, hops)| hops.iter().map(move |&hop| (chain, hop)))
-    }
-
     /// Whether it is known that a chain was moved away at this generation, or was moved here since.
     pub fn is_past(&self, chain: u16, generation: u32) -> bool {
         let is_back = self.chains.get(&chain).is_some_and(|stay| stay.generation >= generation);
@@ -232,8 +228,10 @@ fn write(disk: &dyn Disk, objects: &Path, identity: &Identity) -> io::Result<()>
         }
     }
     held.left.iter().for_each(|(chain, at)| text += &format!("left {chain} {at}\n"));
-    for (chain, Hop { generation, machine }) in held.all_hops() {
-        text += &format!("came {chain} {generation} {machine}\n");
+    for (chain, hops) in &held.hops {
+        for Hop { generation, machine } in hops {
+            text += &format!("came {chain} {generation} {machine}\n");
+        }
     }
     let file = disk.open(&objects.join(FILE_NEW), Open::Truncate)?;
     if file.write_all_blocking(0, &[IoSlice::new(text.as_bytes())])? != text.len() {

@@ -4,9 +4,8 @@
 use crate::chains::{moves, moves_to, one, one_strip};
 use crate::lab::*;
 use covey_ninep::tree::Errno;
-use covey_stripe::client::Net;
 use covey_stripe::client::fallocate::{KEEP_SIZE, PUNCH_HOLE};
-use covey_stripe::client::{Error, File, Fs, access};
+use covey_stripe::client::{Error, File, Fs, Net, access};
 use futures_util::future::{Either, join, join_all, select};
 use std::time::Duration;
 

@@ -136,6 +136,10 @@ impl Slot {
 
     /// A server has answered in this start of its machine.
     pub fn has_met(&mut self, head: &Head, start: Start) {
+        if self.head.as_ref().is_some_and(|before| before.is_same(head)) {
+            self.is_answered = self.under_way > 0;
+            return self.met(start);
+        }
         let Some(before) = self.head.clone() else {
             self.head = Some(head.clone());
             return self.met(start);
@@ -147,7 +151,7 @@ impl Slot {
             Some(machine) => machine == start.machine,
             None => self.unmet_since.is_none(),
         };
-        if is_same_link && (before.served == head.served || is_same_start) {
+        if is_same_link && is_same_start {
             self.met(start);
         } else if !is_later {
             // An answer that was long on its way.

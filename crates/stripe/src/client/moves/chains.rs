@@ -8,7 +8,7 @@ use super::super::{Fs, data_call};
 use super::Pace;
 use crate::error::{Error, Result};
 use crate::objects::{
-    COPY_BLOCK, Changed, DataOp, DataReply, FileOf, HOPS_MAX, Hop, Kept, Put, WHOLE, of_chain,
+    COPY_BLOCK, Changed, DataOp, DataReply, FileOf, Hop, Kept, Put, WHOLE, of_chain,
 };
 use crate::ops::{Caller, Id, Op, Reply};
 use covey_ninep::tree::Errno;
@@ -211,7 +211,6 @@ impl Job<'_> {
             _ => return Err(odd("Hops")),
         };
         hops.push(Hop { generation, machine: self.machine });
-        hops.drain(..hops.len().saturating_sub(HOPS_MAX));
         Ok(hops)
     }
 
