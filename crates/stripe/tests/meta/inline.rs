@@ -3,7 +3,7 @@
 use crate::lab::*;
 use covey_ninep::tree::Errno;
 use covey_stripe::distribution::{INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX};
-use covey_stripe::meta::{Applied, Work, access};
+use covey_stripe::meta::{Applied, Work, access, mode};
 use covey_stripe::ops::*;
 use covey_wire::{List, Name, Payload};
 
@@ -74,6 +74,21 @@ fn one_operation_creates_and_fills_and_one_finds_opens_and_reads() {
     }
     assert_eq!(lab.code(0, Op::Getattr { id: made.id }), Errno::ESTALE);
     check_replay(&mut lab);
+}
+
+#[test]
+fn an_open_by_a_path_with_dots_asks_for_the_file_that_it_leads_to() {
+    let mut lab = lab();
+    let dir = lab.mkdir(ROOT, "d").id;
+    let file = lab.create(dir, "f", mode::REGULAR | 0o644).id;
+    for path in ["f", "./f", "../d/f", "../d/.././d/f"] {
+        let names = List(path.split('/').map(Name::from).collect());
+        let (access, count) = (access::READ, 1);
+        let open = Op::OpenRead { from: dir, names: names.clone(), access, count };
+        for op in [open, Op::Walk { from: dir, names }] {
+            assert_eq!(lab.store.asks_for(&op).unwrap().last(), Some(&file), "{path}");
+        }
+    }
 }
 
 #[test]

@@ -38,8 +38,18 @@ impl<K: Kv> Store<K> {
         let mut asked = vec![from];
         for name in names {
             let at = asked.last().copied().unwrap_or(from);
-            let Some(named) = self.named(at, name)? else { break };
-            asked.push(named.id);
+            asked.push(match name.as_bytes() {
+                b"." => at,
+                b".." => match self.stored(at) {
+                    Ok(dir) if dir.inode.is_dir() => dir.inode.parent,
+                    // It will be refused.
+                    _ => break,
+                },
+                _ => match self.named(at, name)? {
+                    Some(named) => named.id,
+                    None => break,
+                },
+            });
         }
         Ok(asked)
     }
