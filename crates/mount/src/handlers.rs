@@ -62,6 +62,8 @@ pub struct Session<F: Files> {
     behind: Arc<Behind<F>>,
     /// What the kernel has of files in weaker modes.
     pages: Mutex<Pages>,
+    /// Files that are read from pages in mode `strict`: one handle of each.
+    paged: Mutex<HashMap<Id, F::File>>,
     /// Directories that have a mode of their own.
     dir_modes: Mutex<HashMap<Id, Consistency>>,
     /// Files that had set-user-id or set-group-id when their attributes were last told to the kernel.
@@ -113,6 +115,7 @@ impl<F: Files> Session<F> {
         Session {
             behind: Arc::new(Behind::new(files.clone())),
             pages: Mutex::default(),
+            paged: Mutex::default(),
             dir_modes: Mutex::default(),
             files,
             who: Who::new(options.groups.clone()),

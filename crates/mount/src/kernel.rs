@@ -17,6 +17,7 @@ mod glimpses;
 mod pages;
 
 pub use glimpses::{Asked, lasts};
+pub use pages::PageState;
 
 use super::abi::reply::{InvalEntry, InvalInode, OutHeader, encode};
 use super::takeover::state as takeover;

@@ -125,3 +125,91 @@ fn sendfile_sends_a_small_file_as_it_is_long_after_the_open() {
 fn tempfile_in_memory() -> File {
     File::from(rustix::fs::memfd_create("sent", rustix::fs::MemfdFlags::CLOEXEC).unwrap())
 }
+
+/// All that a file holds, by reads of a small buffer.
+fn in_pieces(file: &File) -> Vec<u8> {
+    let (mut all, mut piece) = (Vec::new(), [0; 10_240]);
+    loop {
+        match file.read_at(&mut piece, all.len() as u64).unwrap() {
+            0 => return all,
+            count => all.extend_from_slice(&piece[..count]),
+        }
+    }
+}
+
+#[test]
+fn a_small_file_that_is_open_and_grows_is_read_as_it_is() {
+    let Some((_cluster, one, two)) = two_mounts(2) else { return };
+    make(&one.join("d"), 8);
+    let file = open_in_pages(&two, &two.join("d/f07"));
+    let writer = File::options().write(true).open(one.join("d/f07")).unwrap();
+    // More than lies with its inode.
+    let mut holds: Vec<u8> = (0..60_000usize).map(|at| (at / 1000) as u8).collect();
+    writer.write_all_at(&holds, 0).unwrap();
+    assert!(in_pieces(&file) == holds, "it has grown");
+    for round in 0..10 {
+        // Only the I/O servers hear of it.
+        holds[50_000..50_100].fill(200 + round);
+        writer.write_all_at(&holds[50_000..50_100], 50_000).unwrap();
+        assert!(in_pieces(&file) == holds, "round {round}");
+    }
+    for round in 0..20 {
+        writer.write_all_at(&[round; 100], holds.len() as u64).unwrap();
+        holds.extend([round; 100]);
+        for again in 0..2 {
+            let mut read = vec![0; 100_000];
+            let count = file.read_at(&mut read, 0).unwrap();
+            assert_eq!(count, holds.len(), "longer, {round}.{again}");
+            assert!(read[..count] == holds, "longer, {round}.{again}");
+        }
+    }
+    // sendfile(2) does not ask whether that has changed: soon is what it can be.
+    std::thread::sleep(OVER);
+    holds[50_000..50_100].fill(250);
+    writer.write_all_at(&holds[50_000..50_100], 50_000).unwrap();
+    std::thread::sleep(Duration::from_millis(600));
+    let (into, at) = (tempfile_in_memory(), &mut 50_000);
+    assert_eq!(rustix::fs::sendfile(&into, &file, Some(at), 100).unwrap(), 100);
+    let mut sent = [0; 100];
+    into.read_exact_at(&mut sent, 0).unwrap();
+    assert_eq!(sent, [250; 100]);
+    // What lies with the inode again.
+    writer.set_len(500).unwrap();
+    holds.truncate(500);
+    for _ in 0..2 {
+        let read = in_pieces(&file);
+        assert!(read == holds, "cut, and {} bytes are read", read.len());
+    }
+}
+
+#[test]
+fn one_read_of_a_small_file_that_is_open_brings_all_that_another_mount_has_written() {
+    let Some((_cluster, one, two)) = two_mounts(2) else { return };
+    make(&one.join("d"), 8);
+    let file = open_in_pages(&two, &two.join("d/f07"));
+    let writer = File::options().write(true).open(one.join("d/f07")).unwrap();
+    let mut holds = content(7, 0);
+    let all = |case: &str, holds: &[u8]| {
+        let mut read = vec![0; 20_000];
+        let count = file.read_at(&mut read, 0).unwrap();
+        assert_eq!(count, holds.len(), "{case}");
+        assert!(read[..count] == *holds, "{case}");
+    };
+    for round in 0..12u8 {
+        if round % 4 == 3 {
+            std::thread::sleep(OVER);
+        }
+        writer.write_all_at(&[round; 300], holds.len() as u64).unwrap();
+        holds.extend([round; 300]);
+        all(&format!("longer, {round}"), &holds);
+        // Neither the size nor the time of change tells of it.
+        let before = writer.metadata().unwrap().modified().unwrap();
+        holds[10..20].fill(100 + round);
+        writer.write_all_at(&[100 + round; 10], 10).unwrap();
+        writer.set_times(FileTimes::new().set_modified(before)).unwrap();
+        all(&format!("changed, {round}"), &holds);
+        holds.truncate(holds.len() - 100);
+        writer.set_len(holds.len() as u64).unwrap();
+        all(&format!("cut, {round}"), &holds);
+    }
+}

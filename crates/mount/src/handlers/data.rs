@@ -69,6 +69,7 @@ impl<F: Files> Session<F> {
     }
 
     pub(super) fn closed(&self, open: &OpenFile<F::File>) {
+        let mut _unused = None;
         if let Entry::Occupied(mut entry) = locked(&self.opened).entry(open.id) {
             let opens = entry.get_mut();
             opens.all -= 1;
@@ -80,6 +81,7 @@ impl<F: Files> Session<F> {
             opens.through_pages -= usize::from(!open.usage.direct);
             if opens.through_pages == 0 && !open.usage.direct {
                 self.kernel.pages_unused(open.id);
+                _unused = locked(&self.paged).remove(&open.id);
             }
             if opens.all == 0 {
                 entry.remove();
@@ -93,7 +95,8 @@ impl<F: Files> Session<F> {
     pub(super) async fn read(&self, id: Id, fh: u64, offset: u64, size: u32) -> Result<Answer> {
         let open = self.open.find(fh)?;
         self.behind.settle(id).await;
-        if !open.usage.direct && !open.usage.is_kept() {
+        // One that goes around the pages may be mapped.
+        if !open.usage.is_kept() {
             self.kernel.pages_read(id);
         }
         let data = self.files.read_at(&open.file, offset, size as usize).await?;

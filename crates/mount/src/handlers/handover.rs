@@ -5,7 +5,7 @@ use super::init::misses;
 use super::modes::Usage;
 use super::{OpenDir, OpenFile, Session, locked};
 use crate::MountOptions;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, PageState};
 use crate::takeover::state::{Asker, Dir, DirMode, File, Many, State, Untold};
 use covey_ninep::tree::Errno;
 use covey_stripe::client::{self, Fs, Opened};
@@ -140,7 +140,8 @@ impl Session<Fs> {
         let open = OpenFile { id: file.id, file: reopened, writable: file.is_writable, usage };
         self.count(&open);
         if mode == Consistency::Strict && !usage.direct {
-            self.kernel.pages_in(open.id);
+            self.kernel.pages_in(open.id, PageState::Unknown);
+            locked(&self.paged).insert(open.id, open.file.clone());
         }
         self.open.insert_at(file.fh, open);
         Ok(())

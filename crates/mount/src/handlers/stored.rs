@@ -7,16 +7,19 @@
 //! The kernel asks for attributes before it reads from pages (AUTO_INVAL_DATA), unless it has some that are good under the
 //! lease. That question meets the lease and the file's version here: where the pages are of another version they
 //! are dropped before it is answered. So nothing has to be known of when pages come and go, only that what is stored is
-//! not older than its version says.
+//! not older than its version says. A file that has grown beyond what lies with its inode is written without a new version:
+//! its pages are good for nothing, and dropped before each answer.
 //!
 //! A page is locked for as long as a READ of it is not answered, and to store waits for that lock. So only the first open of a
 //! file stores: nobody has it open, so nobody reads it.
 
 use super::data::access_of;
-use super::{OpenFile, Result, Session};
+use super::{OpenFile, Result, Session, locked};
 use crate::abi::flags::{init, open};
 use crate::files::Files;
+use crate::kernel::PageState;
 use covey_stripe::client::Stat;
+use covey_stripe::distribution::inline_bytes;
 use covey_stripe::ops::{Consistency, Id, Inode};
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,11 +39,22 @@ impl<F: Files> Session<F> {
         // Before the content is looked at: a write that is done after that finds that there are pages.
         let is_first = self.count(open);
         let is_stored = match self.files.whole(&open.file) {
-            Some((version, _)) if !is_first => self.kernel.pages(open.id) == Some(version),
-            Some((version, content)) => self.kernel.store(open.id, version, &content),
+            Some((version, _)) if !is_first => {
+                self.kernel.pages(open.id) == Some(PageState::Version(version))
+            }
+            Some((version, content)) => {
+                let is_stored = self.kernel.store(open.id, version, &content);
+                // It may have been taken back before it was known that there are pages.
+                if self.files.whole(&open.file).is_none_or(|(now, _)| now != version) {
+                    self.kernel.pages_in(open.id, PageState::Unknown);
+                }
+                is_stored
+            }
             None => false,
         };
-        if !is_stored {
+        if is_stored {
+            locked(&self.paged).entry(open.id).or_insert_with(|| open.file.clone());
+        } else {
             self.closed(open);
             open.usage.direct = true;
         }
@@ -53,19 +67,29 @@ impl<F: Files> Session<F> {
         if self.pages_agree(&stat.inode) {
             return Ok(stat);
         }
-        self.kernel.drop_pages(id, stat.inode.version).await;
+        let last = Box::pin(self.last_byte(&stat.inode)).await;
+        self.kernel.renew_pages(id, state_of(&stat.inode), last).await;
         self.files.stat(id).await
     }
 
-    /// Whether pages that are read under a lease are of this version, if there are any: else the kernel may not go by
-    /// these attributes.
-    pub(super) fn pages_agree(&self, inode: &Inode) -> bool {
-        self.kernel.pages(inode.id).is_none_or(|version| version == inode.version)
+    /// The last byte of a file that is read from pages, and where it is.
+    async fn last_byte(&self, inode: &Inode) -> Option<(u64, u8)> {
+        let offset = inode.size.checked_sub(1)?;
+        let file = locked(&self.paged).get(&inode.id).cloned()?;
+        let read = self.files.read_at(&file, offset, 1).await.ok()?.into_bytes();
+        Some((offset, *read.first()?))
     }
 
-    /// Drops the pages of files that stay open when their lease is about to end: sendfile(2) and mappings ask for no
-    /// attributes.
-    pub(super) fn sweep_stored(self: &Arc<Self>) {
+    /// Whether pages that are read under a lease are of this state, if there are any: else the kernel may not go by
+    /// these attributes.
+    pub(super) fn pages_agree(&self, inode: &Inode) -> bool {
+        let Some(of) = self.kernel.pages(inode.id) else { return true };
+        of != PageState::Unknown && of == state_of(inode)
+    }
+
+    /// Drops the pages of files that stay open when their lease is about to end, or no lease tells what they hold: sendfile(2)
+    /// and mappings ask for no attributes.
+    pub fn sweep_stored(self: &Arc<Self>) {
         if !self.kernel.begin_sweep() {
             return;
         }
@@ -75,13 +99,20 @@ impl<F: Files> Session<F> {
                 tokio::time::sleep(SWEEP_EVERY).await;
                 let Some(stored) = session.kernel.swept() else { return };
                 for id in stored {
-                    if session.files.time_left(id).0 < SWEEP_EVERY * 2 {
+                    let is_unknown = session.kernel.pages(id) == Some(PageState::Unknown);
+                    if is_unknown || session.files.time_left(id).0 < SWEEP_EVERY * 2 {
                         session.kernel.drop_pages_of_old(id).await;
                     }
                 }
             }
         });
     }
+}
+
+/// The state that pages are of which are read while a file has these attributes.
+fn state_of(inode: &Inode) -> PageState {
+    let with_inode = inode.striping.as_ref().map_or(0, inline_bytes);
+    if inode.size <= with_inode { PageState::Version(inode.version) } else { PageState::Unknown }
 }
 
 /// A fraction of a lease.

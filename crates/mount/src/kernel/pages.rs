@@ -19,9 +19,20 @@ pub(super) struct Stored {
 #[derive(Clone, Copy)]
 struct Pages {
     /// Not newer than what they hold.
-    version: u64,
+    of: PageState,
     /// There may be some.
     are_there: bool,
+    /// How often they are being dropped just now.
+    drops: usize,
+}
+
+/// The state of a file that its pages are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageState {
+    /// This version: each change of what lies with an inode makes another one.
+    Version(u64),
+    /// None that is known: they are good for nothing.
+    Unknown,
 }
 
 impl Kernel {
@@ -35,18 +46,18 @@ impl Kernel {
                 return false;
             }
         }
-        self.stored().files.insert(id, Pages { version, are_there: true });
+        self.pages_in(id, PageState::Version(version));
         true
     }
 
-    /// The version of a file that is read from pages.
-    pub fn pages(&self, id: Id) -> Option<u64> {
-        self.stored().files.get(&id).map(|pages| pages.version)
+    /// The state of a file that is read from pages.
+    pub fn pages(&self, id: Id) -> Option<PageState> {
+        self.stored().files.get(&id).map(|pages| pages.of)
     }
 
-    /// A file is read from pages of which nothing is known.
-    pub fn pages_in(&self, id: Id) {
-        self.stored().files.insert(id, Pages { version: NO_VERSION, are_there: true });
+    /// A file is read from pages of this state.
+    pub fn pages_in(&self, id: Id, of: PageState) {
+        self.stored().files.insert(id, Pages { of, are_there: true, drops: 0 });
     }
 
     /// The kernel reads something of a file into its pages.
@@ -61,31 +72,48 @@ impl Kernel {
         self.stored().files.remove(&id);
     }
 
-    /// Drops the pages of a file that is read from them, which are older than `version`.
+    /// The pages of a file that is read from them are of the state `of` from here on: others are dropped. `last` is its last
+    /// byte and where that is.
     ///
-    /// By a thread that does nothing else: the page may be locked until a READ of it is answered, which a server may keep
+    /// To drop pages makes the kernel disregard attributes that it has asked for before, and go on with the size that it
+    /// knows. A byte that it is told to take in makes the file reach there for it, whatever it disregards. (Where
+    /// the file has become shorter, the next READ tells.)
+    ///
+    /// By a thread that does nothing else: a page may be locked until a READ of it is answered, which a server may keep
     /// waiting, and other files are not to wait with it.
-    pub async fn drop_pages(self: &Arc<Self>, id: Id, version: u64) {
+    pub async fn renew_pages(self: &Arc<Self>, id: Id, of: PageState, last: Option<(u64, u8)>) {
+        let mut drops = true;
         if let Some(pages) = self.stored().files.get_mut(&id) {
-            pages.are_there = false;
+            // Who drops them at the same time may not be done.
+            drops = std::mem::take(&mut pages.are_there) || pages.drops > 0;
+            pages.drops += 1;
         }
         let (kernel, (done, waits)) = (self.clone(), oneshot::channel());
-        let dropping = std::thread::Builder::new().name("fuse-stored".into()).spawn(move || {
-            kernel.forget_inode(id, 0);
+        let renew = move || {
+            if drops {
+                kernel.forget_inode(id, 0);
+            }
+            if let Some((offset, byte)) = last {
+                let head = encode(&Store { nodeid: id, offset, size: 1, padding: Pad });
+                kernel.notify(NOTIFY_STORE, &[&head, &[byte]]);
+            }
             let _ = done.send(());
-        });
-        match dropping {
+        };
+        match std::thread::Builder::new().name("fuse-stored".into()).spawn(renew) {
             Ok(_) => drop(waits.await),
             Err(_) => self.forget_pages(id).await,
         }
         if let Some(pages) = self.stored().files.get_mut(&id) {
-            pages.version = version;
+            pages.of = of;
+            pages.drops = pages.drops.saturating_sub(1);
+            // A page that begins with its last byte is whole.
+            pages.are_there |= last.is_some_and(|(offset, _)| offset % PAGE_BYTES == 0);
         }
     }
 
-    /// The same, of which no attributes are known.
+    /// Drops the pages of a file that is read from them, of which no attributes are known.
     pub async fn drop_pages_of_old(self: &Arc<Self>, id: Id) {
-        self.drop_pages(id, NO_VERSION).await;
+        self.renew_pages(id, PageState::Unknown, None).await;
     }
 
     /// Whether somebody is to look after leases that end, who was not asked to yet.
@@ -106,8 +134,8 @@ impl Kernel {
     }
 }
 
-/// Files have versions from 1 on.
-const NO_VERSION: u64 = 0;
+/// A multiple of it is enough.
+const PAGE_BYTES: u64 = 4096;
 
 /// FUSE_NOTIFY_STORE.
 const NOTIFY_STORE: u32 = 4;

@@ -90,6 +90,7 @@ pub async fn take(
         }
     }
     fs.own();
+    session.sweep_stored();
     let waits =
         state.left.0.into_iter().map(|left| left.0.into_iter().map(|blob| blob.0).collect());
     let devices = std::mem::take(&mut talk.devices).into_iter().zip(waits);
