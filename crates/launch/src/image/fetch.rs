@@ -273,6 +273,10 @@ impl Pull {
             wrong_first += u32::from(source == Source::First && matches!(trouble, Trouble::Bad(_)));
             why = self.leave(&source, trouble).await?;
             if wrong_first >= WRONG_FIRST_MAX {
+                // It may have another image by now, which the keeper has not heard of.
+                if keep::find(&self.host, want).await?.0 != *self.image.sum() {
+                    return Err(End::Replaced);
+                }
                 return Err(Failure::Wrong(format!(
                     "the first server's image is not as its sums say: {why}"
                 ))
