@@ -69,6 +69,7 @@ impl<F: Files> Session<F> {
     }
 
     pub(super) fn closed(&self, open: &OpenFile<F::File>) {
+        // Goes when the table is free again: its end may close the file.
         let mut _unused = None;
         if let Entry::Occupied(mut entry) = locked(&self.opened).entry(open.id) {
             let opens = entry.get_mut();

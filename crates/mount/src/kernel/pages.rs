@@ -1,4 +1,4 @@
-//! Pages that the kernel reads under a lease: of which files, and which version.
+//! Pages that the kernel reads under a lease: of which files, and of which state of them.
 
 use super::{Kernel, Notified};
 use crate::abi::Pad;
@@ -134,7 +134,7 @@ impl Kernel {
     }
 }
 
-/// A multiple of it is enough.
+/// The kernel's pages have this size, or a multiple of it.
 const PAGE_BYTES: u64 = 4096;
 
 /// FUSE_NOTIFY_STORE.
