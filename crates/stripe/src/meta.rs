@@ -26,6 +26,7 @@
 //! operation, with one exception that `attr` explains. So an unlinked file always becomes an orphan
 //! first, and the decision that nobody has it open is an operation of its own ([`Op::Drop`]).
 
+mod alone;
 mod append;
 mod attr;
 mod chains;
@@ -53,7 +54,9 @@ mod tasks;
 mod tmpfile;
 mod xattr;
 
+pub use alone::{NUMBERS_KEPT, NUMBERS_OVER};
 pub use chains::format_chains;
+pub(crate) use create::New;
 pub use create::{LINKS_MAX, TARGET_BYTES_MAX};
 pub use dump::{Record, records};
 pub use moves::installed;
@@ -232,7 +235,7 @@ impl<K: Kv> Store<K> {
             servers: List(servers.iter().map(|name| Name::from(name.as_str())).collect()),
         };
         let counters = Counters { id_next: ROOT + 1, session_next: 1, files: 1, bytes: 0 };
-        keys::put_row(kv, &keys::inode(ROOT), &root(hint, now, owner))?;
+        keys::put_row(kv, &keys::inode(ROOT), &create::root(hint, now, owner))?;
         keys::put_row(kv, keys::COUNTERS, &counters)?;
         keys::put_row(kv, keys::BOOT, &0u64)?;
         keys::put_row(kv, keys::SKIPS, &1u8)?;
@@ -427,6 +430,8 @@ impl<K: Kv> Store<K> {
             Op::Amend { .. } => self.amend(request),
             Op::AppendInline { id, data } => self.append_inline(request, *id, data),
             Op::CreateWrite { .. } => self.create_write(request),
+            Op::Alone { dir, count } => self.alone(request, *dir, *count),
+            Op::Make { .. } => self.make(request),
             Op::Reserve { id, length } => self.reserve(request, *id, *length),
             Op::Commit { id, offset, length } => {
                 self.end_append(request, *id, (*offset, *length), None)
@@ -550,34 +555,6 @@ fn read_superblock<K: Kv>(kv: &K) -> Result<Superblock, Errno> {
     Ok(superblock)
 }
 
-fn root(hint: StripingHint, now: Nanos, owner: (u32, u32)) -> Stored {
-    let inode = Inode {
-        id: ROOT,
-        mode: mode::DIRECTORY | 0o755,
-        uid: owner.0,
-        gid: owner.1,
-        nlink: 2,
-        rdev: 0,
-        size: 0,
-        epoch: 0,
-        version: 1,
-        sparse: false,
-        inline: 0,
-        atime: now,
-        mtime: now,
-        ctime: now,
-        btime: now,
-        target: Name::EMPTY,
-        striping: None,
-        hint: Some(hint),
-        parent: ROOT,
-        has_xattrs: false,
-        consistency: 0,
-    };
-    let project = Default::default();
-    Stored { inode, cookie_next: names::COOKIE_FIRST, tail: 0, losses: 0, marks: 0, project }
-}
-
 fn done() -> Applied {
     Applied::Reply(Reply::Done {})
 }
@@ -591,7 +568,7 @@ fn error_reply(error: &Errno) -> Reply {
 }
 
 /// More numbers than are given between two syncs of the log, however slow the disk.
-const NUMBERS_SKIPPED: u64 = 1 << 20;
+const NUMBERS_SKIPPED: u64 = 1 << 24;
 
 /// Indexes into the server list are 16 bits wide.
 const SERVERS_MAX: usize = u16::MAX as usize;

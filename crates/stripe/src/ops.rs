@@ -5,6 +5,7 @@
 //! the log gives the same store. `Request { session, seq, .. }` lets a client repeat a mutation after
 //! a lost connection and get the first answer.
 
+mod bits;
 pub mod check;
 mod consistency;
 mod nanos;
@@ -13,6 +14,7 @@ mod servers;
 mod table;
 mod tasks;
 
+pub use bits::{rename, set, xattr};
 pub use consistency::Consistency;
 pub use nanos::{Nanos, nanos_of, seconds_of};
 pub use quotas::{Project, Quota};
@@ -256,55 +258,6 @@ record! {
     }
 }
 
-/// Bits of [`Op::Setattr`]'s mask: which fields count.
-pub mod set {
-    #![allow(missing_docs)]
-    pub const MODE: u32 = 1;
-    pub const UID: u32 = 2;
-    pub const GID: u32 = 4;
-    pub const SIZE: u32 = 8;
-    pub const ATIME: u32 = 16;
-    pub const MTIME: u32 = 32;
-    /// With ATIME: the server's clock rather than the field.
-    pub const ATIME_NOW: u32 = 64;
-    /// With MTIME: the server's clock rather than the field.
-    pub const MTIME_NOW: u32 = 128;
-    /// With SIZE: the caller has the file open for writing, and asks through that, as ftruncate(2)
-    /// does: the mode no longer matters. The client answers for it.
-    pub const SIZE_OF_OPEN: u32 = 256;
-    /// With SIZE, and without MODE: only at the epoch that stands in the field of the mode, else ESTALE: whoever has a
-    /// file for itself does not change one that another client has taken.
-    pub const AT_EPOCH: u32 = 512;
-    /// In an [`Op::Amend`](super::Op::Amend), without UID and GID: where the session is not alone with the file any more, only
-    /// at the version whose halves stand in these fields ([`in_fields`]), else ESTALE: what others have done since is not
-    /// undone.
-    pub const AT_VERSION: u32 = 1024;
-
-    /// A version in the fields `uid` (the lower half) and `gid`.
-    pub fn in_fields(version: u64) -> (u32, u32) {
-        (version as u32, (version >> 32) as u32)
-    }
-
-    /// The version in the fields `uid` and `gid`.
-    pub fn from_fields(uid: u32, gid: u32) -> u64 {
-        u64::from(gid) << 32 | u64::from(uid)
-    }
-}
-
-/// [`Op::Setxattr`]'s flags, as in setxattr(2): at most one.
-pub mod xattr {
-    #![allow(missing_docs)]
-    pub const CREATE: u32 = 1;
-    pub const REPLACE: u32 = 2;
-}
-
-/// Bits of [`Op::Rename`]'s flags, as in renameat2(2).
-pub mod rename {
-    #![allow(missing_docs)]
-    pub const NOREPLACE: u32 = 1;
-    pub const EXCHANGE: u32 = 2;
-}
-
 operations! {
     /// An operation. Behind its fields stands what holds for it: whether it is `logged`, `grows` the
     /// store and so on, the files whose `content` changes, and the names that it `makes` or `moves`.
@@ -513,6 +466,16 @@ operations! {
         /// read: whether quotas let the file reach to `end`; EDQUOT if not. Asked before space is taken, of which the size
         /// is told when it is there
         57 Room { id: u64, end: u64 },
+        /// leaves the session alone with a directory, where quotas count nothing and the answer is granted: nobody else is
+        /// told of what is in it before that is taken back. Answered with up to `count` numbers of files to be made there
+        58 Alone { dir: u64, count: u16 } [logged] content(dir),
+        /// makes a regular file that its session has made late in a directory that it is alone with, by a number that Alone
+        /// has given and with the layout that came with it, opens it, writes as Amend does (unless there are no pieces) and
+        /// sets times and `set_mode` by `mask` as Setattr does. `at`: when it was made, by the server's clock. `last`: the session
+        /// is not alone with the file
+        59 Make { id: u64, parent: u64, name: Name, mode: u32, gid: u32, at: Nanos, striping: Striping, end: u64, hole: bool,
+                  pieces: List<InlinePiece>, data: Payload, mask: u32, set_mode: u32, atime: u64, mtime: u64,
+                  last: bool } [logged grows] content(id) makes(parent name),
     }
 }
 
@@ -574,6 +537,8 @@ messages! {
         20 Xattr { value: Payload },
         /// names of extended attributes
         21 XattrNames { names: List<Name> },
+        /// the directory, the first of as many numbers in a row as there are layouts, with these, and the server's clock
+        58 Alone { dir: Inode, first: u64, stripings: List<Striping>, now: Nanos },
         /// an inode with bytes of what lies with it
         25 Inline { inode: Inode, data: Payload },
     }

@@ -78,6 +78,15 @@ impl Meta {
             {
                 leases.leave_alone(session, inode.id);
             }
+            (Op::Make { id, last: false, .. }, Reply::Created { .. }) if grant > 0 => {
+                leases.leave_alone(session, *id);
+            }
+            // Its leases were taken back from all others, and nothing was granted since.
+            (Op::Alone { dir, .. }, Reply::Alone { stripings, .. })
+                if grant > 0 && !stripings.0.is_empty() =>
+            {
+                leases.leave_alone(session, *dir);
+            }
             (Op::Amend { id, last: true, .. }, _) => leases.open_to_all(session, *id),
             _ => {}
         }
@@ -107,8 +116,12 @@ impl Meta {
             return Ok(taken);
         }
         let content = |id| Lease { id, place: false };
-        if matches!(op, Op::Readdir { plus: true, .. }) {
+        if let Op::Readdir { id: dir, plus: true, .. } = op {
             // Which files it will tell of is not known before.
+            let (store, alone) = (self.store_mut(), leases.alone_elsewhere(session, now));
+            taken.extend(alone.filter(|&id| store.may_list(*dir, id)).map(content));
+        } else if matches!(op, Op::SetQuota { .. } | Op::MakeProject { .. }) {
+            // Where quotas are counted nobody makes files without asking.
             taken.extend(leases.alone_elsewhere(session, now).map(content));
         } else {
             let asked = self.store_mut().asks_for(op)?.into_iter();
@@ -133,7 +146,11 @@ impl Meta {
         let (leases, now) = (self.leases.leases.borrow(), task::now());
         match &request.op {
             // Whoever waits for the file waits for this.
-            Op::Amend { id, .. } if leases.is_alone(request.session, *id, now) => false,
+            Op::Amend { id, .. } | Op::Make { parent: id, .. }
+                if leases.is_alone(request.session, *id, now) =>
+            {
+                false
+            }
             op if op.is_logged() => leases.concern_others(request.session, now),
             _ => leases.is_any_alone() && leases.concern_others(request.session, now),
         }

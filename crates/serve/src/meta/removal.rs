@@ -9,7 +9,7 @@ use super::stores::Standing;
 use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
 use covey_stripe::client::data_call;
-use covey_stripe::meta::place;
+use covey_stripe::meta::{NUMBERS_OVER, place};
 use covey_stripe::objects::DataOp;
 use covey_stripe::ops::{Id, Inode, Op, Reply};
 use covey_wire::Name;
@@ -34,6 +34,8 @@ impl Meta {
         }
         let leaving = before | place::CLOSED | place::LEAVING;
         self.apply_claimed(Op::Place { server, state: leaving }).await?;
+        // Who makes files late has layouts from before.
+        task::sleep(NUMBERS_OVER).await;
         if let Some(id) = self.laid_out_there(server).await? {
             // What has been seen of it meanwhile stays.
             self.store_is_here().await;

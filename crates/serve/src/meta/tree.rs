@@ -191,6 +191,7 @@ fn written(op: &Op) -> Carries {
         Op::WriteInline { data, .. }
         | Op::AppendInline { data, .. }
         | Op::Amend { data, .. }
+        | Op::Make { data, .. }
         | Op::CreateWrite { data, .. }
             if !data.is_empty() =>
         {

@@ -22,13 +22,13 @@ pub(super) const SIZE_MAX: u64 = i64::MAX as u64;
 
 /// What Setattr asks beside a size: fields count when their bit is in the mask.
 #[derive(Clone, Copy)]
-struct Asked {
-    mask: u32,
-    mode: u32,
-    uid: u32,
-    gid: u32,
-    atime: u64,
-    mtime: u64,
+pub(super) struct Asked {
+    pub mask: u32,
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub atime: u64,
+    pub mtime: u64,
 }
 
 impl Asked {
@@ -516,7 +516,7 @@ fn check_times(caller: &Caller, inode: &Inode, asked: &Asked) -> Result<(), Faul
 
 /// Owner and mode. As Linux does, even for root, a new owner does not inherit the power of a
 /// set-user-ID program.
-fn set_owner(caller: &Caller, inode: &mut Inode, asked: &Asked) {
+pub(super) fn set_owner(caller: &Caller, inode: &mut Inode, asked: &Asked) {
     if asked.has(set::UID | set::GID) && !inode.is_dir() {
         inode.mode = without_privilege(caller, inode.mode, inode.gid);
     }
@@ -535,7 +535,7 @@ fn set_owner(caller: &Caller, inode: &mut Inode, asked: &Asked) {
     }
 }
 
-fn set_times(inode: &mut Inode, asked: &Asked, now: u64) {
+pub(super) fn set_times(inode: &mut Inode, asked: &Asked, now: u64) {
     if asked.has(set::ATIME | set::ATIME_NOW) {
         inode.atime = if asked.has(set::ATIME_NOW) { now } else { asked.atime };
     }

@@ -8,7 +8,7 @@ use super::permission::{access, check, mode};
 use super::{Applied, Store, node};
 use crate::distribution;
 use crate::kv::Kv;
-use crate::ops::{Caller, Id, Inode, Op, Reply, Request, StripingHint};
+use crate::ops::{Caller, Id, Inode, Nanos, Op, Reply, Request, StripingHint};
 use covey_ninep::tree::Errno;
 use covey_wire::Name;
 
@@ -19,7 +19,7 @@ pub const TARGET_BYTES_MAX: usize = 4095;
 pub const LINKS_MAX: u32 = 65_000;
 
 /// What Create asks for.
-pub(super) struct New<'a> {
+pub struct New<'a> {
     pub mode: u32,
     pub gid: u32,
     pub rdev: u64,
@@ -46,7 +46,7 @@ impl<K: Kv> Store<K> {
             let code = if must_be_new { Errno::EEXIST } else { Errno::EISDIR };
             return refuse(code, format!("{name} is in every directory"));
         }
-        let mut dir = self.dir_to_search(*parent, caller)?;
+        let dir = self.dir_to_search(*parent, caller)?;
         match self.named(*parent, name)? {
             Some(_) if must_be_new => {
                 return refuse(Errno::EEXIST, format!("{name} exists in directory {parent}"));
@@ -64,18 +64,28 @@ impl<K: Kv> Store<K> {
         let owner = Owner { uid: caller.uid, gid, project: dir.project.0 };
         self.must_have_room(request, owner, (1, bytes))?;
         let made = self.made(request, &new, &dir, gid);
-
         self.counters.id_next += 1;
-        self.counters.files += 1;
-        self.owns_one_more(&made);
-        self.add_entry(&mut dir, name, &made.inode, request.now)?;
-        dir.inode.nlink += u32::from(made.inode.is_dir());
-        self.save(&dir)?;
-        self.save(&made)?;
+        self.enter(request, dir, name, &made)?;
         if *open && made.inode.is_regular() {
             self.add_open(request.session, made.inode.id);
         }
         Ok(Applied::Reply(Reply::Created { inode: made.inode, created: true }))
+    }
+
+    /// A file that was made comes into its directory.
+    pub(super) fn enter(
+        &mut self,
+        request: &Request,
+        mut dir: Stored,
+        name: &Name,
+        made: &Stored,
+    ) -> Result<(), Fault> {
+        self.counters.files += 1;
+        self.owns_one_more(made);
+        self.add_entry(&mut dir, name, &made.inode, request.now)?;
+        dir.inode.nlink += u32::from(made.inode.is_dir());
+        self.save(&dir)?;
+        self.save(made)
     }
 
     /// Not exclusive, and there is a file already: it is opened instead.
@@ -109,29 +119,7 @@ impl<K: Kv> Store<K> {
         let dir = &within.inode;
         let (id, now) = (self.counters.id_next, request.now);
         let hint = dir.hint.clone();
-        let mut inode = Inode {
-            id,
-            mode: new.mode_in(&request.caller, dir, gid),
-            uid: request.caller.uid,
-            gid,
-            nlink: 1,
-            rdev: 0,
-            size: 0,
-            epoch: 0,
-            version: 1,
-            sparse: false,
-            inline: 0,
-            atime: now,
-            mtime: now,
-            ctime: now,
-            btime: now,
-            target: Name::EMPTY,
-            striping: None,
-            hint: None,
-            parent: 0,
-            has_xattrs: false,
-            consistency: dir.consistency,
-        };
+        let mut inode = new.inode(id, &request.caller, dir, gid, now);
         match inode.type_bits() {
             mode::REGULAR => inode.striping = hint.map(|hint| self.striping_for(id, &hint)),
             mode::DIRECTORY => (inode.nlink, inode.parent, inode.hint) = (2, dir.id, hint),
@@ -181,6 +169,46 @@ impl<K: Kv> Store<K> {
 }
 
 impl New<'_> {
+    /// What will come of it for a client, but for what its type has; none where it will be refused.
+    pub fn foretold(&self, id: Id, caller: &Caller, dir: &Inode, now: Nanos) -> Option<Inode> {
+        let gid = self.group(caller, dir).ok()?;
+        Some(self.inode(id, caller, dir, gid, now))
+    }
+
+    /// The inode of it, but for what its type has.
+    pub(super) fn inode(
+        &self,
+        id: Id,
+        caller: &Caller,
+        dir: &Inode,
+        gid: u32,
+        now: Nanos,
+    ) -> Inode {
+        Inode {
+            id,
+            mode: self.mode_in(caller, dir, gid),
+            uid: caller.uid,
+            gid,
+            nlink: 1,
+            rdev: 0,
+            size: 0,
+            epoch: 0,
+            version: 1,
+            sparse: false,
+            inline: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            target: Name::EMPTY,
+            striping: None,
+            hint: None,
+            parent: 0,
+            has_xattrs: false,
+            consistency: dir.consistency,
+        }
+    }
+
     /// What the type demands.
     fn check(&self, caller: &Caller) -> Result<(), Fault> {
         match self.mode & mode::TYPE {
@@ -229,7 +257,7 @@ impl New<'_> {
 }
 
 /// A mode reduced to what can be stored; no type means a regular file.
-fn with_type(bits: u32) -> Result<u32, Fault> {
+pub(super) fn with_type(bits: u32) -> Result<u32, Fault> {
     let permissions = bits & mode::PERMISSIONS;
     match bits & mode::TYPE {
         0 => Ok(mode::REGULAR | permissions),
@@ -242,6 +270,35 @@ fn with_type(bits: u32) -> Result<u32, Fault> {
         | mode::FIFO) => Ok(kind | permissions),
         _ => refuse(Errno::EINVAL, format!("mode {bits:o} names no file type")),
     }
+}
+
+/// The root directory of a new store.
+pub(super) fn root(hint: StripingHint, now: Nanos, owner: (u32, u32)) -> Stored {
+    let inode = Inode {
+        id: crate::ops::ROOT,
+        mode: mode::DIRECTORY | 0o755,
+        uid: owner.0,
+        gid: owner.1,
+        nlink: 2,
+        rdev: 0,
+        size: 0,
+        epoch: 0,
+        version: 1,
+        sparse: false,
+        inline: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        target: Name::EMPTY,
+        striping: None,
+        hint: Some(hint),
+        parent: crate::ops::ROOT,
+        has_xattrs: false,
+        consistency: 0,
+    };
+    let project = Default::default();
+    Stored { inode, cookie_next: COOKIE_FIRST, tail: 0, losses: 0, marks: 0, project }
 }
 
 /// Refuses a hint that no striping can follow.

@@ -201,7 +201,7 @@ impl<K: Kv> Store<K> {
 
     /// Writes into the row; what lies between its end and a piece becomes zeros. The caller saves
     /// the inode.
-    fn put_inline(
+    pub(super) fn put_inline(
         &mut self,
         stored: &mut Stored,
         pieces: &[InlinePiece],
@@ -231,11 +231,11 @@ impl<K: Kv> Store<K> {
 }
 
 /// How much of a file may lie with its inode.
-fn inline_max(inode: &Inode) -> u64 {
+pub(super) fn inline_max(inode: &Inode) -> u64 {
     inode.striping.as_ref().map_or(0, distribution::inline_bytes)
 }
 
-fn check_data(data: &Payload) -> Result<(), Fault> {
+pub(super) fn check_data(data: &Payload) -> Result<(), Fault> {
     match data.len() {
         length if length <= INLINE_BYTES_MAX as usize => Ok(()),
         length => {
@@ -244,7 +244,11 @@ fn check_data(data: &Payload) -> Result<(), Fault> {
     }
 }
 
-fn check_pieces(inode: &Inode, pieces: &[InlinePiece], data: &Payload) -> Result<(), Fault> {
+pub(super) fn check_pieces(
+    inode: &Inode,
+    pieces: &[InlinePiece],
+    data: &Payload,
+) -> Result<(), Fault> {
     check_data(data)?;
     if pieces.len() > PIECES_MAX {
         return refuse(Errno::E2BIG, format!("{} pieces, limit is {PIECES_MAX}", pieces.len()));

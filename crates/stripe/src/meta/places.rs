@@ -72,6 +72,11 @@ impl<K: Kv> Store<K> {
         head.map_or(place::AWAY, |head| place(head.server)) & mask == 0
     }
 
+    /// Whether there is such a chain, of a server that was not removed.
+    pub(super) fn is_there(&self, chain: u16) -> bool {
+        usize::from(chain) < self.chains().len() && self.is_out_of(chain, place::REMOVED)
+    }
+
     /// Whether anything may come to lie on a chain.
     pub(super) fn takes_files(&self, chain: u16) -> bool {
         self.is_out_of(chain, GONE)

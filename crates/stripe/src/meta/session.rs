@@ -284,7 +284,7 @@ impl<K: Kv> Store<K> {
     fn answer_again(&mut self, request: &Request, reply: Reply) -> Result<Applied, Fault> {
         match (&request.op, &reply) {
             (
-                Op::Create { open: true, .. } | Op::CreateWrite { .. },
+                Op::Create { open: true, .. } | Op::CreateWrite { .. } | Op::Make { .. },
                 Reply::Created { inode, .. },
             ) if inode.is_regular() && self.exists(inode.id)? => {
                 self.add_open(request.session, inode.id);

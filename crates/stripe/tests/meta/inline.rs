@@ -9,13 +9,6 @@ use covey_wire::{List, Name, Payload};
 
 const LIMIT: u64 = INLINE_BYTES_DEFAULT as u64;
 
-/// A lab whose files have the progressive striping.
-fn lab() -> Lab {
-    let mut lab = Lab::default();
-    lab.reply(0, Op::SetStriping { id: ROOT, hint: StripingHint::progressive(65536, 0) });
-    lab
-}
-
 fn write_op(id: Id, epoch: u32, offset: u32, data: &[u8]) -> Op {
     let piece = InlinePiece { offset, bytes: data.len() as u32 };
     let (end, pieces) = (piece.end(), List(vec![piece]));
@@ -50,15 +43,9 @@ fn create_write(name: &str, data: &[u8]) -> Op {
     }
 }
 
-/// All that a crash would lead to is what there is.
-fn check_replay(lab: &mut Lab) {
-    let [again, living] = lab.replayed();
-    assert!(again == living, "the log leads elsewhere");
-}
-
 #[test]
 fn one_operation_creates_and_fills_and_one_finds_opens_and_reads() {
-    let mut lab = lab();
+    let mut lab = progressive();
     let (session, _) = lab.hello(0, &[]);
     let made = created(lab.reply(session, create_write("f", b"hello")));
     assert_eq!((made.size, made.inline, made.sparse), (5, 5, false));
@@ -78,7 +65,7 @@ fn one_operation_creates_and_fills_and_one_finds_opens_and_reads() {
 
 #[test]
 fn an_open_by_a_path_with_dots_asks_for_the_file_that_it_leads_to() {
-    let mut lab = lab();
+    let mut lab = progressive();
     let dir = lab.mkdir(ROOT, "d").id;
     let file = lab.create(dir, "f", mode::REGULAR | 0o644).id;
     for path in ["f", "./f", "../d/f", "../d/.././d/f"] {
@@ -93,7 +80,7 @@ fn an_open_by_a_path_with_dots_asks_for_the_file_that_it_leads_to() {
 
 #[test]
 fn a_write_moves_the_size_and_the_times_and_leaves_zeros_before_it() {
-    let mut lab = lab();
+    let mut lab = progressive();
     let id = lab.file("f").id;
     let before = lab.stat(id);
     let after = write(&mut lab, id, 3, b"abc");
@@ -115,7 +102,7 @@ fn a_write_moves_the_size_and_the_times_and_leaves_zeros_before_it() {
 
 #[test]
 fn pieces_of_one_write_arrive_together() {
-    let mut lab = lab();
+    let mut lab = progressive();
     let id = created(lab.reply(0, create_write("f", &[b'.'; 12]))).id;
     let pieces = [(1, 2), (5, 3), (11, 3)];
     let pieces = pieces.map(|(offset, bytes)| InlinePiece { offset, bytes }).to_vec();
@@ -127,7 +114,7 @@ fn pieces_of_one_write_arrive_together() {
 
 #[test]
 fn what_was_cut_reads_as_zeros_when_the_file_grows_again() {
-    let mut lab = lab();
+    let mut lab = progressive();
     let id = created(lab.reply(0, create_write("f", b"abcdef"))).id;
     let cut = lab.truncate(id, 2);
     assert_eq!((cut.size, cut.inline, cut.epoch), (2, 2, 0));
@@ -143,7 +130,7 @@ fn what_was_cut_reads_as_zeros_when_the_file_grows_again() {
 
 #[test]
 fn a_file_that_lies_here_is_cut_and_removed_without_the_io_servers() {
-    let mut lab = lab();
+    let mut lab = progressive();
     let id = created(lab.reply(0, create_write("f", b"abc"))).id;
     let cut = lab.send(0, 0, truncate(id, 1));
     assert!(matches!(cut, Applied::Reply(Reply::Node { .. })), "{cut:?}");
@@ -159,7 +146,7 @@ fn a_file_that_lies_here_is_cut_and_removed_without_the_io_servers() {
 fn a_file_that_was_larger_is_cut_by_its_epoch_from_both_sides() {
     // Within the limit; beyond it; a write beyond it that has only begun.
     for (end, epoch) in [(None, 0), (Some(LIMIT + 1), 1), (Some(0), 1)] {
-        let mut lab = lab();
+        let mut lab = progressive();
         let id = lab.file("f").id;
         write(&mut lab, id, 0, b"abc");
         write(&mut lab, id, LIMIT as u32 - 1, b"z");
@@ -178,7 +165,7 @@ fn a_file_that_was_larger_is_cut_by_its_epoch_from_both_sides() {
 
 #[test]
 fn a_write_of_an_older_epoch_is_refused() {
-    let mut lab = lab();
+    let mut lab = progressive();
     let id = lab.file("f").id;
     lab.extend(id, LIMIT * 2);
     lab.truncate(id, 0);
@@ -189,7 +176,7 @@ fn a_write_of_an_older_epoch_is_refused() {
 
 #[test]
 fn appends_go_one_after_another_until_they_need_a_place() {
-    let mut lab = lab();
+    let mut lab = progressive();
     let (session, _) = lab.hello(0, &[]);
     let id = lab.file("f").id;
     let append = |data: &[u8]| Op::AppendInline { id, data: data.to_vec().into() };
@@ -223,7 +210,7 @@ fn appends_go_one_after_another_until_they_need_a_place() {
 
 #[test]
 fn what_makes_no_sense_is_refused_and_changes_nothing() {
-    let mut lab = lab();
+    let mut lab = progressive();
     let id = created(lab.reply(0, create_write("f", b"abc"))).id;
     let striped = Lab::default().file("g");
     assert_eq!(striped.inline, 0);
@@ -249,7 +236,7 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
 
 #[test]
 fn of_a_file_that_is_longer_the_beginning_is_kept_and_of_a_striped_one_nothing() {
-    let mut lab = lab();
+    let mut lab = progressive();
     let data = vec![7; LIMIT as usize + 100];
     let made = created(lab.reply(0, create_write("f", &data)));
     assert_eq!((made.size, u64::from(made.inline)), (LIMIT, LIMIT));
@@ -261,7 +248,7 @@ fn of_a_file_that_is_longer_the_beginning_is_kept_and_of_a_striped_one_nothing()
 
 #[test]
 fn a_repeated_creation_is_answered_again_and_done_once() {
-    let mut lab = lab();
+    let mut lab = progressive();
     let (session, _) = lab.hello(0, &[]);
     let first = lab.send(session, 1, create_write("f", b"abc"));
     assert_eq!(lab.send(session, 1, create_write("f", b"abc")), first);
@@ -270,7 +257,7 @@ fn a_repeated_creation_is_answered_again_and_done_once() {
 
 #[test]
 fn opening_checks_permission_and_follows_no_link() {
-    let mut lab = lab();
+    let mut lab = progressive();
     let (session, _) = lab.hello(0, &[]);
     let file = created(lab.reply(0, create_write("f", b"abc")));
     lab.reply(0, chmod(file.id, 0o200));
@@ -296,7 +283,7 @@ fn opening_checks_permission_and_follows_no_link() {
 
 #[test]
 fn an_amendment_writes_and_sets_what_a_write_and_a_change_of_attributes_would() {
-    let mut lab = lab();
+    let mut lab = progressive();
     let id = lab.file("f").id;
     let mask = set::MODE | set::UID | set::GID | set::ATIME | set::MTIME;
     let inode = node(lab.reply(0, amend(id, b"content", mask)));
@@ -310,7 +297,7 @@ fn an_amendment_writes_and_sets_what_a_write_and_a_change_of_attributes_would() 
 
 #[test]
 fn an_amendment_of_who_is_alone_no_more_needs_the_version_that_it_knew() {
-    let mut lab = lab();
+    let mut lab = progressive();
     let id = lab.file("f").id;
     let at = |version: u64, mask: u32| {
         let mut op = amend(id, b"content", mask | set::AT_VERSION);
@@ -334,7 +321,7 @@ fn an_amendment_of_who_is_alone_no_more_needs_the_version_that_it_knew() {
 
 #[test]
 fn an_amendment_that_is_refused_writes_nothing() {
-    let mut lab = lab();
+    let mut lab = progressive();
     let id = lab.file("f").id;
     let before = lab.stat(id);
     for mask in [set::SIZE, set::MODE | set::SIZE_OF_OPEN] {

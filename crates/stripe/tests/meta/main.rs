@@ -1,5 +1,6 @@
 //! The metadata store, operation by operation.
 
+mod alone;
 mod appends;
 mod basics;
 mod chains;

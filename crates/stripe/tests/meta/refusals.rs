@@ -31,15 +31,15 @@ const REFUSALS: &[Row] = &[
         assert_eq!(lab.rmdir(ROOT, "d"), 0);
         lab.reply(0, create(id, "x", mode::REGULAR))
     }),
-    ("the name is empty", Errno::EINVAL, |lab| make(lab, "")),
+    ("the name is empty", Errno::EINVAL, |lab| make_new(lab, "")),
     ("the name has {length} bytes, limit is {NAME_BYTES_MAX}", Errno::ENAMETOOLONG, |lab| {
-        make(lab, &"x".repeat(256))
+        make_new(lab, &"x".repeat(256))
     }),
-    ("the name {name:?} holds a slash or NUL", Errno::EINVAL, |lab| make(lab, "a/b")),
-    ("{name} is in every directory", Errno::EEXIST, |lab| make(lab, ".")),
+    ("the name {name:?} holds a slash or NUL", Errno::EINVAL, |lab| make_new(lab, "a/b")),
+    ("{name} is in every directory", Errno::EEXIST, |lab| make_new(lab, ".")),
     ("{name} exists in directory {parent}", Errno::EEXIST, |lab| {
         lab.file("f");
-        make(lab, "f")
+        make_new(lab, "f")
     }),
     ("it is a directory", Errno::EISDIR, |lab| {
         lab.mkdir(ROOT, "d");
@@ -165,7 +165,7 @@ const REFUSALS: &[Row] = &[
     }),
     ("uid {} may not {what} file {id}, mode {bits:04o}", Errno::EACCES, |lab| {
         lab.caller = user(ALICE, &[ALICE]);
-        make(lab, "f")
+        make_new(lab, "f")
     }),
     ("directory {} is sticky and uid {} owns neither", Errno::EPERM, |lab| {
         lab.file("f");
@@ -314,6 +314,18 @@ const REFUSALS: &[Row] = &[
         let id = inline(lab);
         write_inline(lab, id, 0, vec![InlinePiece { offset: 0, bytes: 2 }], 1)
     }),
+    ("number {id} was not given for a new file", Errno::EINVAL, |lab| {
+        make_late(lab, |made| made.id = ROOT)
+    }),
+    ("file {id} is laid out as no file of directory {parent}", Errno::EINVAL, |lab| {
+        make_late(lab, |made| made.striping.strip_bytes += 1)
+    }),
+    ("file {id} is made with {end} bytes, only {limit} lie with it", Errno::EINVAL, |lab| {
+        make_late(lab, |made| made.end = 1 << 40)
+    }),
+    ("file {id} is no regular one, or more is set than mode and times", Errno::EINVAL, |lab| {
+        make_late(lab, |made| made.mask = set::SIZE)
+    }),
     ("file {id} has no inline byte {end}, only {limit}", Errno::EINVAL, |lab| {
         let id = inline(lab);
         write_inline(lab, id, 0, vec![InlinePiece { offset: 1 << 30, bytes: 1 }], 1)
@@ -399,7 +411,7 @@ const REFUSALS: &[Row] = &[
         let hint = StripingHint { kind, strip_bytes: 0, server_count: 0, params };
         lab.reply(0, Op::SetStriping { id: ROOT, hint });
         lab.reply(0, Op::Place { server: 2, state: covey_stripe::meta::place::REMOVED });
-        make(lab, "f")
+        make_new(lab, "f")
     }),
     ("{} cannot be added", Errno::EINVAL, |lab| lab.reply(0, Op::AddServer { name: "io0".into() })),
     ("no I/O server has index {server}: there are {count}", Errno::EINVAL, |lab| {
@@ -439,6 +451,7 @@ const ELSEWHERE: &[(&str, &str)] =
 
 /// Refusals that no request can bring about: each is behind a match that its caller has made.
 const UNREACHABLE: &[&str] = &[
+    "no file to be made",
     "it is not of chains",
     "no amendment",
     "file {id} is on no I/O server",
@@ -465,7 +478,15 @@ fn answer(applied: Applied) -> Reply {
     }
 }
 
-fn make(lab: &mut Lab, name: &str) -> Reply {
+/// A file that is to be made late, with one thing wrong.
+fn make_late(lab: &mut Lab, spoil: impl Fn(&mut Make)) -> Reply {
+    let (first, stripings) = numbers(lab, ROOT, 1);
+    let mut made = make(ROOT, "late", first).with(&stripings[0], b"");
+    spoil(&mut made);
+    lab.reply(0, made.op())
+}
+
+fn make_new(lab: &mut Lab, name: &str) -> Reply {
     lab.reply(0, create(ROOT, name, mode::REGULAR | 0o644))
 }
 

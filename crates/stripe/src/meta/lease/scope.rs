@@ -25,12 +25,16 @@ impl<K: Kv> Store<K> {
 
     fn asked_for(&self, op: &Op) -> Result<Vec<Id>, Fault> {
         let (from, names) = match op {
-            Op::Getattr { id } | Op::Open { id, .. } | Op::ReadInline { id, .. } => {
+            Op::Getattr { id }
+            | Op::Open { id, .. }
+            | Op::ReadInline { id, .. }
+            | Op::Readdir { id, plus: false, .. } => {
                 return Ok(vec![*id]);
             }
             Op::Look { ids } => return Ok(ids.0.clone()),
             Op::Lookup { parent, name, .. }
             | Op::Create { parent, name, .. }
+            | Op::Make { parent, name, .. }
             | Op::CreateWrite { parent, name, .. } => (*parent, std::slice::from_ref(name)),
             Op::Walk { from, names } | Op::OpenRead { from, names, .. } => (*from, &names.0[..]),
             _ => return Ok(Vec::new()),
@@ -57,11 +61,26 @@ impl<K: Kv> Store<K> {
     /// The directory in which an operation that is done has changed a name: whoever changes one
     /// most often changes the next one there.
     pub fn changed_dir(&self, op: &Op) -> Option<Inode> {
-        let (Op::Create { parent, .. } | Op::Link { parent, .. } | Op::Unlink { parent, .. }) = op
+        let (Op::Create { parent, .. }
+        | Op::Make { parent, .. }
+        | Op::Link { parent, .. }
+        | Op::Unlink { parent, .. }) = op
         else {
             return None;
         };
         self.stored(*parent).ok().map(|stored| stored.inode)
+    }
+
+    /// Whether a listing of a directory, with inodes, may tell of this file: of a directory it does not that is neither in it nor
+    /// above it.
+    pub fn may_list(&self, dir: Id, id: Id) -> bool {
+        match self.stored(id) {
+            Ok(stored) if stored.inode.is_dir() => {
+                let is_above = || self.stored(dir).is_ok_and(|dir| dir.inode.parent == id);
+                id == dir || stored.inode.parent == dir || is_above()
+            }
+            _ => true,
+        }
     }
 
     fn add_changes(&self, op: &Op, changes: &mut Vec<Lease>) -> Result<(), Fault> {
@@ -133,7 +152,10 @@ pub fn told(op: &Op, reply: &Reply) -> Vec<Lease> {
             add(inode, &mut told)
         }
         (
-            Op::Create { parent, .. } | Op::CreateWrite { parent, .. } | Op::Link { parent, .. },
+            Op::Create { parent, .. }
+            | Op::CreateWrite { parent, .. }
+            | Op::Make { parent, .. }
+            | Op::Link { parent, .. },
             reply,
         ) => {
             if let Reply::Created { inode, .. } | Reply::Node { inode } = reply {
@@ -142,6 +164,7 @@ pub fn told(op: &Op, reply: &Reply) -> Vec<Lease> {
             }
         }
         (Op::Unlink { parent, .. }, Reply::Done {}) => told.push(content(*parent)),
+        (Op::Alone { dir, .. }, Reply::Alone { .. }) => told.push(content(*dir)),
         (Op::Chains {}, Reply::Chains { .. }) => told.push(content(TABLE)),
         (Op::Lookup { .. }, Reply::Found { dir, inode, entries, .. }) => {
             told.push(content(dir.id));

@@ -343,6 +343,82 @@ pub fn amend(id: Id, data: &[u8], mask: u32) -> Op {
     Op::Amend { id, epoch, end, hole, pieces, data, mask, mode, uid, gid, atime, mtime, last }
 }
 
+/// A lab whose files have the progressive striping.
+pub fn progressive() -> Lab {
+    let mut lab = Lab::default();
+    lab.reply(0, Op::SetStriping { id: ROOT, hint: StripingHint::progressive(65536, 0) });
+    lab
+}
+
+/// All that a crash would lead to is what there is.
+pub fn check_replay(lab: &mut Lab) {
+    let [again, living] = lab.replayed();
+    assert!(again == living, "the log leads elsewhere");
+}
+
+/// Numbers for files to be made late in a directory, the first and the layouts.
+pub fn numbers(lab: &mut Lab, dir: Id, count: u16) -> (Id, Vec<Striping>) {
+    match lab.reply(0, Op::Alone { dir, count }) {
+        Reply::Alone { first, stripings, .. } => (first, stripings.0),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A file that is made late.
+#[derive(Clone)]
+pub struct Make {
+    pub id: Id,
+    pub parent: Id,
+    pub name: Name,
+    pub mode: u32,
+    pub at: Nanos,
+    pub striping: Striping,
+    pub data: Vec<u8>,
+    pub end: u64,
+    pub mask: u32,
+    pub set_mode: u32,
+    pub mtime: u64,
+}
+
+/// An empty one.
+pub fn make(parent: Id, name: &str, id: Id) -> Make {
+    let striping =
+        Striping { kind: 0, strip_bytes: 0, params: List(vec![]), servers: List(vec![]) };
+    let (name, mode, data) = (name.into(), mode::REGULAR | 0o600, Vec::new());
+    let (at, end, mask, set_mode, mtime) = (0, 0, 0, 0, 0);
+    Make { id, parent, name, mode, at, striping, data, end, mask, set_mode, mtime }
+}
+
+impl Make {
+    pub fn with(self, striping: &Striping, data: &[u8]) -> Make {
+        let (striping, end, data) = (striping.clone(), data.len() as u64, data.to_vec());
+        Make { striping, data, end, ..self }
+    }
+
+    pub fn op(self) -> Op {
+        let Make { id, parent, name, mode, at, striping, data, end, mask, set_mode, mtime } = self;
+        let piece = InlinePiece { offset: 0, bytes: data.len() as u32 };
+        Op::Make {
+            id,
+            parent,
+            name,
+            mode,
+            gid: u32::MAX,
+            at,
+            striping,
+            end,
+            hole: false,
+            pieces: List(if data.is_empty() { vec![] } else { vec![piece] }),
+            data: data.into(),
+            mask,
+            set_mode,
+            atime: 3,
+            mtime,
+            last: true,
+        }
+    }
+}
+
 pub fn code(reply: &Reply) -> u32 {
     match reply {
         Reply::Error { code, .. } => *code,
