@@ -21,6 +21,14 @@ pub trait Files: Send + Sync + 'static {
     fn time_left(&self, _id: Id) -> (Duration, Duration) {
         Default::default()
     }
+    /// How much longer the names are good that were told of a directory.
+    fn names_left(&self, _id: Id) -> Duration {
+        Duration::ZERO
+    }
+    /// Whether a file was made here, and the server has yet to be told.
+    fn is_unmade(&self, _id: Id) -> bool {
+        false
+    }
     /// The file's version when it was opened.
     fn version(&self, _file: &Self::File) -> u64 {
         0

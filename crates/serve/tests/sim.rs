@@ -4,6 +4,8 @@
 mod chain_attack;
 #[path = "sim/chain_move.rs"]
 mod chain_move;
+#[path = "sim/kept.rs"]
+mod kept;
 #[path = "sim/lost_disk.rs"]
 mod lost_disk;
 #[path = "sim/rot.rs"]
@@ -113,6 +115,42 @@ fn what_is_done_late_undoes_nothing_that_others_did_meanwhile() {
 fn a_late_write_that_was_refused_is_told_however_late_it_is_asked_for() {
     let answered = (0..10).filter(|&seed| scenes::a_refusal_is_told_late(seed)).count();
     assert!(answered > 0, "it was never late");
+}
+
+#[test]
+fn a_file_that_is_made_and_not_said_is_there_for_all_who_ask() {
+    kept::another_asks();
+}
+
+#[test]
+fn a_file_that_is_made_and_not_said_is_there_for_its_maker() {
+    kept::its_maker_asks();
+}
+
+#[test]
+fn a_large_file_is_said_before_the_io_servers_hear_of_it() {
+    kept::large_ones_are_whole();
+}
+
+#[test]
+fn one_of_two_who_take_a_name_at_once_is_told_so() {
+    kept::a_name_is_taken_by_its_maker();
+}
+
+#[test]
+fn a_file_that_was_made_is_forgotten_with_its_directory() {
+    kept::what_was_made_is_forgotten_with_its_directory();
+}
+
+#[test]
+fn where_quotas_are_counted_files_are_made_when_they_are_opened() {
+    kept::quotas_end_it();
+}
+
+#[test]
+fn a_close_tells_that_the_name_was_taken_meanwhile() {
+    let told = (0..20).filter(|&seed| kept::a_name_is_taken_meanwhile(seed)).count();
+    assert!(told > 0, "no name was taken");
 }
 
 #[test]

@@ -252,12 +252,6 @@ impl Fs {
         self.shared.session.inode_now(id).await
     }
 
-    /// How much longer what was last said of a file holds without being asked for again: its
-    /// attributes, and a directory's name.
-    pub fn time_left(&self, id: Id) -> (Duration, Duration) {
-        self.shared.session.cache().time_left(id, self.shared.net.now())
-    }
-
     /// Has `forget` called for whatever is taken back of what [`Fs::time_left`] has promised, before
     /// it may change. To be said once, by whoever passes it on.
     pub fn on_revoke(&self, forget: Forget) {
@@ -389,7 +383,7 @@ impl Fs {
             access: access | self.shared.session.access_alone(access),
         };
         let starts = self.shared.session.starts();
-        let (inode, opened) = self.shared.session.open(who, op).await?;
+        let (inode, opened) = self.shared.session.create(who, op).await?;
         let file = self.handle(who, &inode, opened, starts).await?;
         Ok((inode, file))
     }

@@ -93,11 +93,12 @@ pub struct Wish {
     #[arg(long, value_name = "MODE", default_value = Consistency::Strict.name(),
           value_parser = super::consistency::parse)]
     consistency: Consistency,
-    /// Say everything that is done to new files at once, for twice the requests
+    /// Say everything that is done to new files at once, for two or three times the requests
     ///
-    /// Without it, what is written to a new file that nobody else has asked for yet, and its times and
-    /// mode, are said together: at its close, at the latest after 5 ms, and before anybody else is told
-    /// of the file. A mount process that is killed takes that with it, of files that are still open.
+    /// Without it, what is written to a new file that nobody else has asked for yet, its times and
+    /// mode, and its name where nobody else works in the directory, are said together: at its close, at
+    /// the latest after 5 ms, and before anybody else is told of the file. A mount process that is killed
+    /// takes that with it, of files that are still open.
     #[arg(long)]
     no_delegations: bool,
     /// Threads that serve the mount; more than one helps only if one is always busy [default: 1]

@@ -1,6 +1,7 @@
 //! Two FUSE mounts that remember under leases: nobody sees an old state after somebody has changed it.
 
 use crate::support::two_mounts;
+use rustix::fs::fstat;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -234,4 +235,71 @@ fn what_was_closed_outlives_the_mount_that_is_killed_right_after() {
         let found = fs::read(two.join(format!("closed{at}"))).unwrap();
         assert!(found == vec![at as u8; 50 * at], "file {at} has {} bytes", found.len());
     }
+}
+
+#[test]
+fn a_name_that_was_just_made_is_there_on_the_other_mount_whoever_asks_how() {
+    let Some((_cluster, one, two)) = two_mounts(2) else { return };
+    for round in 0..60_usize {
+        let (maker, looker) = if round % 2 == 0 { (&one, &two) } else { (&two, &one) };
+        let (dir, there) = (maker.join(format!("d{round}")), looker.join(format!("d{round}")));
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("closed"), "x").unwrap();
+        let before = fs::metadata(&dir).unwrap().mtime_nsec();
+        let mut file = File::create_new(dir.join("new")).unwrap();
+        io::Write::write_all(&mut file, b"content").unwrap();
+        let there_new = there.join("new");
+        match round / 2 % 6 {
+            0 => {
+                let mut names: Vec<_> =
+                    fs::read_dir(&there).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+                names.sort();
+                assert_eq!(names, ["closed", "new"], "round {round}");
+            }
+            1 => assert_ne!(fs::metadata(&there).unwrap().mtime_nsec(), before, "round {round}"),
+            2 => {
+                let taken = File::create_new(&there_new).unwrap_err();
+                assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists, "round {round}");
+            }
+            3 => {
+                let kept = fs::remove_dir(&there).unwrap_err();
+                assert_eq!(kept.kind(), io::ErrorKind::DirectoryNotEmpty, "round {round}");
+            }
+            4 => assert_eq!(fs::read(&there_new).unwrap(), b"content", "round {round}"),
+            _ => {
+                // What the other does to it is seen here.
+                fs::set_permissions(&there_new, fs::Permissions::from_mode(0o604)).unwrap();
+                assert_eq!(fstat(&file).unwrap().st_mode & 0o7777, 0o604, "round {round}");
+            }
+        }
+        let (here, there) = (fstat(&file).unwrap().st_ino, fs::metadata(&there_new).unwrap().ino());
+        assert_eq!(here, there, "round {round}");
+        drop(file);
+        assert_eq!(fs::read(&there_new).unwrap(), b"content", "round {round}");
+    }
+}
+
+#[test]
+fn what_fstat_says_of_a_file_that_was_just_made_stays_so() {
+    let Some((_cluster, one, two)) = two_mounts(2) else { return };
+    fs::create_dir(one.join("d")).unwrap();
+    for round in 0..50_usize {
+        let path = one.join(format!("d/f{round}"));
+        let file = File::create_new(&path).unwrap();
+        // Not statx(2), which asks for what the kernel does not keep.
+        let made = fstat(&file).unwrap();
+        drop(file);
+        let later = rustix::fs::stat(&path).unwrap();
+        let times = |found: &rustix::fs::Stat| {
+            [
+                (found.st_atime, found.st_atime_nsec),
+                (found.st_mtime, found.st_mtime_nsec),
+                (found.st_ctime, found.st_ctime_nsec),
+            ]
+        };
+        assert_eq!(times(&made), times(&later), "round {round}");
+        assert_eq!(made.st_ino, later.st_ino);
+        assert_eq!(made.st_mode, later.st_mode);
+    }
+    assert_eq!(fs::read_dir(two.join("d")).unwrap().count(), 50);
 }

@@ -14,6 +14,14 @@ impl Files for Fs {
         Fs::time_left(self, id)
     }
 
+    fn is_unmade(&self, id: Id) -> bool {
+        Fs::is_unmade(self, id)
+    }
+
+    fn names_left(&self, id: Id) -> Duration {
+        Fs::names_left(self, id)
+    }
+
     fn version(&self, file: &File) -> u64 {
         file.version()
     }

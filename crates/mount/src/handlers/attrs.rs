@@ -118,7 +118,7 @@ impl<F: Files> Session<F> {
             return kept;
         }
         if !is_dir {
-            return self.glimpse(parent, is_listed);
+            return self.glimpse_of_names(parent, is_listed);
         }
         let left = self.files.time_left(inode.id).1.saturating_sub(DELAY);
         if !left.is_zero() {
@@ -127,10 +127,14 @@ impl<F: Files> Session<F> {
         left
     }
 
-    /// How long the kernel may use what it is told of a file, or of the names in a directory, without a way to
-    /// take that back at once.
-    pub(super) fn glimpse(&self, id: Id, is_listed: bool) -> Duration {
+    /// How long the kernel may use what it is told of a file without a way to take that back at once.
+    fn glimpse(&self, id: Id, is_listed: bool) -> Duration {
         if is_listed { lasts(self.files.time_left(id).0) } else { Duration::ZERO }
+    }
+
+    /// The same of the names in a directory.
+    pub(super) fn glimpse_of_names(&self, id: Id, is_listed: bool) -> Duration {
+        if is_listed { lasts(self.files.names_left(id)) } else { Duration::ZERO }
     }
 
     /// How long the attributes in an entry are good.

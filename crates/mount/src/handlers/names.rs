@@ -99,14 +99,16 @@ impl<F: Files> Session<F> {
         }
         let is_told = self.kernel.tell_made(parent, inode.id, asked);
         let mut entry = self.entry(header.nodeid, &name, &inode, false);
-        let glimpse = self.glimpse(parent, is_told);
+        let glimpse = self.glimpse_of_names(parent, is_told);
         if entry.entry_valid == 0 && !glimpse.is_zero() {
             entry.entry_valid_nsec = entry.entry_valid_nsec.max(glimpse.subsec_nanos());
         }
         // The kernel looks at the mode once more before the file is open. Without a lease it asks:
         // attributes of an open file are kept under one only.
         let is_kept = !self.attributes_kept(&inode).is_zero();
-        if !is_kept && self.files.time_left(inode.id).0.is_zero() {
+        let is_exact =
+            || !self.files.time_left(inode.id).0.is_zero() || self.files.is_unmade(inode.id);
+        if !is_kept && !is_exact() {
             (entry.attr_valid, entry.attr_valid_nsec) = (0, 0);
         }
         let (opened, _) = self.opened(inode.id, file, flags);

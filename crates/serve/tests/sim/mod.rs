@@ -293,7 +293,8 @@ async fn set_up(lab: &Rc<Lab>, fs: &Fs) {
         if lab.chance(500) {
             let (made, left) = (Rc::clone(&made), Cell::new(30 + lab.below(100)));
             let (numbers, doubts) = (Cell::new(0), Cell::new(0));
-            roles.push(Rc::new(Makers { client, dir: makers, left, numbers, doubts, made }));
+            let (dir, place) = (makers, Cell::new(makers));
+            roles.push(Rc::new(Makers { client, dir, place, left, numbers, doubts, made }));
         }
         lab.roles.borrow_mut().extend(roles.into_iter().map(|role| (client, role)));
     }

@@ -24,7 +24,8 @@ pub fn small(seed: u64) -> (Sim, Rc<Cluster>, Rng) {
     small_with(seed, StripingHint::simple_stripe(4096, 1))
 }
 
-fn small_with(seed: u64, striping: StripingHint) -> (Sim, Rc<Cluster>, Rng) {
+/// The same with this layout.
+pub fn small_with(seed: u64, striping: StripingHint) -> (Sim, Rc<Cluster>, Rng) {
     let sim = Sim::new(seed, false);
     let mut rng = Rng::new(seed);
     let cluster = Cluster::format(sim.control(), &mut rng, 1, 1, striping);

@@ -1,7 +1,27 @@
-//! Attributes as the metadata server wants them.
+//! Attributes as the metadata server wants them, and how long they hold.
 
+use super::Fs;
 use crate::ops::{Id, Nanos, Op, nanos_of, set};
 use covey_ninep::tree::{SetAttr, SetTime, Time};
+use std::time::Duration;
+
+impl Fs {
+    /// How much longer what was last said of a file holds without being asked for again: its
+    /// attributes, and a directory's name.
+    pub fn time_left(&self, id: Id) -> (Duration, Duration) {
+        self.shared.session.cache().time_left(id, self.shared.net.now())
+    }
+
+    /// Whether a file was made here and the metadata server has yet to be told: then nobody else can have changed it.
+    pub fn is_unmade(&self, id: Id) -> bool {
+        self.shared.session.is_unmade(id)
+    }
+
+    /// How much longer the names hold that were said of a directory.
+    pub fn names_left(&self, id: Id) -> Duration {
+        self.shared.session.cache().names_left(id, self.shared.net.now())
+    }
+}
 
 /// `more`: bits of the mask beside those of the attributes.
 pub(super) fn setattr_op(id: Id, change: &SetAttr, more: u32) -> Op {

@@ -14,15 +14,17 @@
 //! What was not used for a while is forgotten: all is in two generations, and the older one goes.
 
 mod known;
+mod learn;
 mod scope;
 
 use crate::meta::lease::LEASE_TIME;
 use crate::meta::{NAME_BYTES_MAX, access, is_dots, may};
-use crate::ops::{Answer, Caller, Content, DirEntry, Id, Inode, Lease, Op, Reply, TABLE};
+use crate::ops::{Answer, Caller, Id, Inode, Lease, Op, TABLE};
 use covey_ninep::tree::Errno;
-use covey_wire::{Bytes, List, Name, Payload};
+use covey_wire::{Bytes, Name};
 pub use known::AHEAD_MAX;
-use known::{Found, Known, Names};
+use known::{Found, Known};
+use learn::Learning;
 use scope::Scope;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -211,6 +213,23 @@ impl Cache {
         (left(known.until.filter(|_| is_exact)), left(known.place_until))
     }
 
+    /// Whether a name may lead to a directory: not where it is known to lead elsewhere, or nowhere.
+    pub fn may_be_dir(&self, dir: Id, name: &Name, now: Instant) -> bool {
+        let mut state = self.lock();
+        match state.id_of(dir, name, now) {
+            Some(Some(id)) => state.find(id, now).is_none_or(|known| known.inode.is_dir()),
+            Some(None) => false,
+            None => true,
+        }
+    }
+
+    /// How much longer the names in a directory hold that are known.
+    pub fn names_left(&self, id: Id, now: Instant) -> Duration {
+        let mut state = self.lock();
+        let until = state.known(id).and_then(|known| known.until);
+        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+    }
+
     /// A request is about to be sent. A change is under way until [`Cache::learn`] or
     /// [`Cache::failed`] is told.
     pub fn sending(&self, op: &Op, now: Instant) -> Sent {
@@ -230,9 +249,15 @@ impl Cache {
             return;
         }
         let mut state = self.lock();
+        // Of a file that is new there is no other change.
+        let made = match op {
+            Op::Make { id, .. } => Some(*id).filter(|id| state.is_alone_with(*id, sent.clock)),
+            _ => None,
+        };
         let alone = state.is_alone(&sent);
-        state.end(&sent.scope);
-        let lease = Learning { until: sent.at + LEASE_TIME, clock: sent.clock, now, alone };
+        let met = state.end(&sent.scope);
+        let until = sent.at + LEASE_TIME;
+        let lease = Learning { until, clock: sent.clock, now, alone, made, met };
         let grant = answer.grant;
         let is_granted = grant > 0 && grant >= state.revoked && lease.until > now;
         if is_granted {
@@ -246,7 +271,7 @@ impl Cache {
     /// A request was refused, or its answer never came.
     pub fn failed(&self, sent: Sent) {
         if self.is_on() {
-            self.lock().end(&sent.scope);
+            drop(self.lock().end(&sent.scope));
         }
     }
 
@@ -287,16 +312,6 @@ impl Cache {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder panics")
     }
-}
-
-/// An answer being taken in.
-struct Learning {
-    until: Instant,
-    /// The count of own changes when it was asked for.
-    clock: u64,
-    now: Instant,
-    /// No other own change met the one that this answers.
-    alone: bool,
 }
 
 impl State {
@@ -359,9 +374,11 @@ impl State {
         }
     }
 
-    fn end(&mut self, scope: &Scope) {
+    /// The change is over; its names of which another change was under way.
+    fn end(&mut self, scope: &Scope) -> Vec<Name> {
+        let mut met = Vec::new();
         if scope.is_empty() {
-            return;
+            return met;
         }
         self.clock += 1;
         let clock = self.clock;
@@ -376,129 +393,13 @@ impl State {
             self.all_changed = clock;
         }
         for (dir, name) in &scope.names {
-            if let Some(dir) = self.known(*dir) {
-                dir.names.end(name);
+            if let Some(dir) = self.known(*dir)
+                && dir.names.end(name)
+            {
+                met.push(name.clone());
             }
         }
-    }
-
-    fn learn(&mut self, lease: &Learning, scope: &Scope, op: &Op, reply: &Reply) {
-        match (op, reply) {
-            (
-                Op::Create { parent, name, .. } | Op::CreateWrite { parent, name, .. },
-                Reply::Created { inode, created },
-            ) => {
-                self.learn_own(lease, scope, inode);
-                // Another of this client may have been told of it meanwhile, and made something in it.
-                let is_new = *created && inode.is_dir() && self.is_quiet(lease, inode.id);
-                if let Some(known) = self.find(inode.id, lease.now).filter(|_| is_new) {
-                    known.names = Names::complete();
-                }
-                self.learn_name(lease, *parent, name, Some(inode.id));
-                if let (Op::CreateWrite { data, .. }, true) = (op, created) {
-                    self.learn_content(lease, inode.id, data);
-                }
-            }
-            (
-                Op::WriteInline { pieces: List(pieces), data, .. }
-                | Op::Amend { pieces: List(pieces), data, .. },
-                Reply::Node { inode },
-            ) => {
-                self.learn_own(lease, scope, inode);
-                // Written as a whole, by nobody else at the same time.
-                let is_whole = pieces.len() == 1 && pieces[0].offset == 0;
-                if let (true, Some(known)) = (is_whole && lease.alone, self.known(inode.id)) {
-                    known.hold(&data.clone().into_bytes());
-                    self.held(lease.now, data.len());
-                }
-            }
-            (Op::Link { parent, name, .. }, Reply::Node { inode }) => {
-                self.learn_own(lease, scope, inode);
-                self.learn_name(lease, *parent, name, Some(inode.id));
-            }
-            (Op::Unlink { parent, name, .. }, Reply::Done {}) => {
-                self.learn_name(lease, *parent, name, None);
-            }
-            (
-                Op::ReadInline { offset: 0, .. } | Op::OpenRead { .. },
-                Reply::Inline { inode, data },
-            ) => {
-                self.learn_inode(lease, inode);
-                self.learn_content(lease, inode.id, data);
-            }
-            (_, Reply::Node { inode } | Reply::Inline { inode, .. }) => {
-                self.learn_own(lease, scope, inode)
-            }
-            (Op::Lookup { name, .. }, Reply::Found { dir, inode, entries, complete, contents }) => {
-                self.learn_inode(lease, dir);
-                self.learn_entries(lease, dir.id, &entries.0, *complete);
-                self.learn_found(lease, dir.id, name, inode.as_ref(), entries.0.len());
-                let contents = contents.0.iter();
-                contents.for_each(|Content { id, data }| self.learn_content(lease, *id, data));
-            }
-            (Op::Readdir { id, cookie, .. }, Reply::Entries { entries, end, .. }) => {
-                self.learn_entries(lease, *id, &entries.0, *cookie == 0 && *end);
-            }
-            _ => {}
-        }
-    }
-
-    fn learn_found(
-        &mut self,
-        lease: &Learning,
-        dir: Id,
-        name: &Name,
-        inode: Option<&Inode>,
-        entries: usize,
-    ) {
-        if is_dots(name) {
-            return inode.into_iter().for_each(|inode| self.learn_inode(lease, inode));
-        }
-        if let Some(inode) = inode {
-            self.learn_inode(lease, inode);
-            self.find_as(inode.id, dir, name);
-        }
-        if self.is_quiet(lease, dir)
-            && let Some(known) = self.find(dir, lease.now)
-        {
-            known.names.insert(name, inode.map(|inode| inode.id));
-            if entries > 0 {
-                known.names.ahead.came(entries);
-            }
-        }
-    }
-
-    fn learn_entries(&mut self, lease: &Learning, dir: Id, entries: &[DirEntry], complete: bool) {
-        let is_quiet = self.is_quiet(lease, dir);
-        let mut has_all = complete;
-        for entry in entries.iter().filter(|entry| entry.cookie > 2) {
-            if let Some(inode) = &entry.inode {
-                self.learn_inode(lease, inode);
-                self.find_as(inode.id, dir, &entry.name);
-            }
-            if let (true, Some(known)) = (is_quiet, self.find(dir, lease.now)) {
-                has_all &= known.names.insert(&entry.name, Some(entry.id));
-            }
-        }
-        if let (true, true, Some(known)) = (is_quiet, has_all, self.find(dir, lease.now)) {
-            known.names.is_complete = true;
-        }
-    }
-
-    fn find_as(&mut self, id: Id, dir: Id, name: &Name) {
-        if let Some(known) = self.known(id) {
-            known.found = Some(Found::new(dir, name));
-        }
-    }
-
-    /// All that a file holds, which came with its attributes.
-    fn learn_content(&mut self, lease: &Learning, id: Id, data: &Payload) {
-        if !self.is_quiet(lease, id) {
-            return;
-        }
-        let Some(known) = self.find(id, lease.now) else { return };
-        known.hold(&data.clone().into_bytes());
-        self.held(lease.now, data.len());
+        met
     }
 
     fn held(&mut self, now: Instant, bytes: usize) {
@@ -508,54 +409,14 @@ impl State {
         }
     }
 
-    /// Whether no change of this client's own has touched the file since the answer was asked for.
-    fn is_quiet(&mut self, lease: &Learning, id: Id) -> bool {
-        let slot = self.slot(id);
-        slot.under_way == 0 && slot.changed <= lease.clock && self.all_changed <= lease.clock
-    }
-
-    fn learn_inode(&mut self, lease: &Learning, inode: &Inode) {
-        if self.is_quiet(lease, inode.id) {
-            self.put(lease, inode);
-        }
-    }
-
-    /// The answer to an own change, of a file that it changed or made.
-    fn learn_own(&mut self, lease: &Learning, scope: &Scope, inode: &Inode) {
-        if !scope.ids.contains(&inode.id) {
-            self.learn_inode(lease, inode);
-        } else if lease.alone {
-            self.put(lease, inode);
-        }
-    }
-
     /// Whether no other own change has met this one.
     fn is_alone(&mut self, sent: &Sent) -> bool {
-        sent.scope.ids.iter().all(|&id| {
-            let slot = self.slot(id);
-            slot.under_way <= 1 && slot.changed <= sent.clock
-        })
+        sent.scope.ids.iter().all(|&id| self.is_alone_with(id, sent.clock))
     }
 
-    fn put(&mut self, lease: &Learning, inode: &Inode) {
-        let clock = self.clock;
-        match self.known(inode.id) {
-            Some(known) => known.renew(lease.now, lease.until, inode, clock),
-            None => {
-                let known = Known::new(lease.until, inode, clock);
-                self.young.insert(inode.id, known);
-            }
-        }
-    }
-
-    /// The outcome of an own change of a name; its directory is leased anew.
-    fn learn_name(&mut self, lease: &Learning, dir: Id, name: &Name, id: Option<Id>) {
-        if let Some(known) = self.find(dir, lease.now) {
-            known.until = known.until.max(Some(lease.until));
-            if lease.alone {
-                known.names.settle(name, id);
-            }
-        }
+    fn is_alone_with(&mut self, id: Id, clock: u64) -> bool {
+        let slot = self.slot(id);
+        slot.under_way <= 1 && slot.changed <= clock
     }
 
     /// Forgets what was not used since the last turn.

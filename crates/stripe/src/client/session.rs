@@ -10,6 +10,7 @@ mod handover;
 mod late;
 mod leases;
 mod memory;
+mod opened;
 mod wire;
 
 use super::beside::{Asker, beside};
@@ -28,6 +29,7 @@ use late::Late;
 pub use leases::Forget;
 use leases::{Listening, OnTheWay};
 use memory::Memory;
+pub use opened::Opened;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -273,7 +275,7 @@ impl Session {
                 };
                 // A greeting that has begun since did not tell of it: then it is asked for again.
                 if session.wire.memory.opened(id, answered.greetings) {
-                    let opened = Opened { session: session.clone(), id, untold: None };
+                    let opened = Opened::told(&session, id);
                     return Ok((answered.reply, opened));
                 }
             }
@@ -292,8 +294,7 @@ impl Session {
         let now = self.wire.net.now();
         self.wire.cache.inode(id, now)?;
         self.wire.link.conn_now()?;
-        let untold = Some(self.wire.memory.opened_untold(id));
-        let opened = Opened { session: self.clone(), id, untold };
+        let opened = Opened::untold(self, id);
         // Looked at when it is counted: whoever takes the lease back from here on tells of it first.
         let inode = self.wire.cache.inode(id, now)?;
         if self.wire.cache.time_left(id, now).0 < OPEN_MARGIN || !may_open(caller, &inode, wanted) {
@@ -462,7 +463,8 @@ impl Session {
 
     /// Sends a request, after what has to be said before it.
     async fn send(&self, task: &mut Task) -> Result<Answered> {
-        self.late.before(&task.op).await;
+        let _changing = self.late.changing(&task.op);
+        self.late.before(&task.op).await?;
         let answered = self.wire.send(task).await;
         answered.inspect(|answered| self.late.changed(task, answered))
     }
@@ -489,31 +491,6 @@ async fn settle(
                 task = session.commit_task(&task.caller, reserve.as_ref(), place, true);
             }
             _ => return drop(reserve),
-        }
-    }
-}
-
-/// An open that the server counts.
-pub struct Opened {
-    session: Arc<Session>,
-    id: Id,
-    /// The number of one that it may not have heard of yet.
-    untold: Option<u64>,
-}
-
-impl Opened {
-    /// The file.
-    pub fn id(&self) -> Id {
-        self.id
-    }
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        match self.session.wire.memory.released(self.id, self.untold) {
-            0 => {}
-            CLOSES_MAX.. => self.session.say_opens(),
-            _ => self.session.tell_soon(),
         }
     }
 }

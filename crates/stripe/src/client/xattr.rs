@@ -16,6 +16,8 @@ use std::time::Duration;
 pub const LAYOUT: &str = "user.covey.layout";
 /// A file's own consistency mode as an attribute, by the name of the mode. Mounts have it, not the servers.
 pub const CONSISTENCY: &str = "user.covey.consistency";
+/// Attributes that are not a user's.
+const SECURITY: &[u8] = b"security.";
 /// Tries while the file is open, half a second in all.
 const CLOSE_TRIES: u32 = 25;
 const CLOSE_PAUSE: Duration = Duration::from_millis(20);
@@ -25,6 +27,10 @@ impl Fs {
     pub async fn getxattr(&self, who: &Caller, id: Id, name: &Name) -> Result<Bytes> {
         if name.as_bytes() == LAYOUT.as_bytes() {
             return Ok(self.layout_text(id).await?.into());
+        }
+        // The kernel asks for privilege before each write.
+        if name.as_bytes().starts_with(SECURITY) && self.shared.session.is_unmade(id) {
+            return Err(Errno::ENODATA.into());
         }
         match self.ask(who, Op::Getxattr { id, name: name.clone() }).await? {
             Reply::Xattr { value } => Ok(value.into_bytes()),

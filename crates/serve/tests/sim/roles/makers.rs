@@ -6,8 +6,8 @@ use crate::sim::connect_as;
 use crate::sim::history::Span;
 use crate::sim::lab::Lab;
 use covey_io::task;
-use covey_ninep::tree::SetAttr;
-use covey_stripe::client::{Caching, File, Fs, Taken, access};
+use covey_ninep::tree::{Errno, SetAttr};
+use covey_stripe::client::{Caching, File, Fs, Listing, Taken, access};
 use covey_stripe::ops::{Id, Inode};
 use covey_wire::{Bytes, Payload};
 use std::cell::{Cell, RefCell};
@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 pub struct Makers {
     pub client: usize,
     pub dir: Id,
+    /// Where it makes files now: there, or in a directory that it has made.
+    pub place: Cell<Id>,
     pub left: Cell<u64>,
     pub numbers: Cell<u64>,
     pub doubts: Cell<u64>,
@@ -28,13 +30,17 @@ pub struct Makers {
 /// A file, and what is known of it. Its size and its mode only grow.
 pub struct Made {
     id: Id,
+    dir: Id,
     name: String,
     /// What was acknowledged, and when.
     done: RefCell<Vec<(Instant, u64, u32)>>,
-    looks: RefCell<Vec<(Span, u64, u32)>>,
+    looks: RefCell<Vec<(Span, Seen)>>,
     /// It was closed without an error, and before its maker's lease could end.
     is_whole: Cell<bool>,
 }
+
+/// A size and a mode; none where there was no such file.
+type Seen = Option<(u64, u32)>;
 
 /// Much less than a lease.
 const IN_ONE_GO: Duration = Duration::from_millis(500);
@@ -48,11 +54,16 @@ impl Makers {
         let (began, doubts) = (task::now(), self.doubts.get());
         let who = root();
         let path = name(&text);
-        let create = fs.create(&who, self.dir, &path, 0, Taken::Refuse, access::BOTH);
+        if lab.below(8) == 0 {
+            self.move_on(lab, fs, number).await;
+        }
+        let dir = self.place.get();
+        let create = fs.create(&who, dir, &path, 0, Taken::Refuse, access::BOTH);
         let created = lab.attempt(format!("create {text}"), create).await.1;
         let Some((inode, file)) = created else { return };
         let made = Made {
             id: inode.id,
+            dir,
             name: text.clone(),
             done: RefCell::new(vec![(task::now(), 0, 0)]),
             looks: RefCell::default(),
@@ -67,6 +78,19 @@ impl Makers {
         is_whole &= lab.attempt(format!("close {text}"), file.flush()).await.1.is_some();
         let is_in_time = task::now().duration_since(began) < IN_ONE_GO;
         made.is_whole.set(is_whole && is_in_time && doubts == self.doubts.get());
+    }
+
+    /// Goes on to another directory: the one that all share, or one of its own.
+    async fn move_on(&self, lab: &Lab, fs: &Fs, number: u64) {
+        self.place.set(self.dir);
+        if lab.chance(700) {
+            let text = format!("dir{}.{number}", self.client);
+            let (who, path) = (root(), name(&text));
+            let make = fs.make(&who, self.dir, &path, 0o040777, 0, name(""));
+            if let Some(dir) = lab.attempt(format!("mkdir {text}"), make).await.1 {
+                self.place.set(dir.id);
+            }
+        }
     }
 
     /// Whether it was done.
@@ -105,9 +129,22 @@ impl Makers {
         let what = format!("{} looked at by {}", made.name, self.client);
         let (gone, doubts) = ([ENOENT, ESTALE], self.doubts.get());
         let (who, path) = (root(), name(&made.name));
-        let looked = match lab.below(3) {
-            0 => lab.expect(what, &gone, fs.lookup(&who, self.dir, &path)).await,
+        let looked = match lab.below(4) {
+            0 => lab.expect(what, &gone, fs.lookup(&who, made.dir, &path)).await,
             1 => lab.expect(what, &gone, fs.inode(made.id)).await,
+            2 => {
+                let listed = async {
+                    let listing = if lab.chance(500) { Listing::Inodes } else { Listing::Names };
+                    let page = fs.readdir(&who, made.dir, 0, u64::MAX, 1 << 20, listing).await?;
+                    let found = page.entries.into_iter().find(|entry| entry.name == path);
+                    let found = found.ok_or(Errno::from(ENOENT))?;
+                    match found.inode {
+                        Some(inode) => Ok(inode),
+                        None => fs.inode(made.id).await,
+                    }
+                };
+                lab.expect(what, &gone, listed).await
+            }
             _ => {
                 let opened = async {
                     let file = fs.open(&who, made.id, access::READ).await?;
@@ -122,8 +159,13 @@ impl Makers {
                 read.map(|(span, read)| (span, read.map(checked)))
             }
         };
-        if let (Ok((span, Some(inode))), true) = (looked, doubts == self.doubts.get()) {
-            made.looks.borrow_mut().push((span, inode.size, inode.mode & 0o777));
+        let seen = match looked {
+            Ok((span, Some(inode))) => Some((span, Some((inode.size, inode.mode & 0o777)))),
+            Err((span, ENOENT)) => Some((span, None)),
+            _ => None,
+        };
+        if let (Some(seen), true) = (seen, doubts == self.doubts.get()) {
+            made.looks.borrow_mut().push(seen);
         }
     }
 }
@@ -145,9 +187,15 @@ impl Made {
         if !self.is_whole.get() {
             return Ok(());
         }
-        for (span, size, mode) in self.looks.borrow().iter() {
+        for (span, seen) in self.looks.borrow().iter() {
             let done = self.done.borrow();
             let before = done.iter().rev().find(|(at, ..)| *at < span.began);
+            let Some((size, mode)) = seen else {
+                match before {
+                    Some(_) => return Err("it is not there after it was made".to_owned()),
+                    None => continue,
+                }
+            };
             let &(_, least, least_mode) = before.unwrap_or(&done[0]);
             if *size < least || *mode < least_mode {
                 let seen = format!("{size} bytes and mode {mode}");

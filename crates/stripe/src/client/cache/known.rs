@@ -35,8 +35,8 @@ pub(super) struct Found {
 #[derive(Default)]
 pub(super) struct Names {
     entries: HashMap<Name, Option<Id>>,
-    /// Names that this client is changing.
-    unsure: Vec<Name>,
+    /// Names that this client is changing, and whether it began another change of the same one meanwhile.
+    unsure: Vec<(Name, bool)>,
     /// Names that are not there do not exist.
     pub is_complete: bool,
     /// Whether it was before the last change ended.
@@ -148,7 +148,7 @@ impl Names {
     pub fn find(&self, name: &Name) -> Option<Option<Id>> {
         match self.entries.get(name) {
             Some(id) => Some(*id),
-            None if self.is_complete && !self.unsure.contains(name) => Some(None),
+            None if self.is_complete && !self.is_unsure(name) => Some(None),
             None => None,
         }
     }
@@ -172,22 +172,32 @@ impl Names {
     /// The name is being changed.
     pub fn begin(&mut self, name: &Name) {
         self.entries.remove(name);
-        self.unsure.push(name.clone());
+        let mut others = self.unsure.iter_mut().filter(|(unsure, _)| unsure == name);
+        let mut is_met = false;
+        for (_, is_other_met) in &mut others {
+            (*is_other_met, is_met) = (true, true);
+        }
+        self.unsure.push((name.clone(), is_met));
     }
 
-    /// The change is over; what came of it is not known unless [`Names::settle`] follows.
-    pub fn end(&mut self, name: &Name) {
+    fn is_unsure(&self, name: &Name) -> bool {
+        self.unsure.iter().any(|(unsure, _)| unsure == name)
+    }
+
+    /// The change is over; what came of it is not known unless [`Names::settle`] follows. Whether another one of the
+    /// same name was under way with it, so that their order is not known: true as well where it is not known when it began.
+    pub fn end(&mut self, name: &Name) -> bool {
         self.entries.remove(name);
-        if let Some(at) = self.unsure.iter().position(|unsure| unsure == name) {
-            self.unsure.swap_remove(at);
-        }
+        let at = self.unsure.iter().position(|(unsure, _)| unsure == name);
+        let is_met = at.is_none_or(|at| self.unsure.swap_remove(at).1);
         self.was_complete = std::mem::take(&mut self.is_complete);
+        is_met
     }
 
     /// What came of the change that has just ended.
     pub fn settle(&mut self, name: &Name, id: Option<Id>) {
         self.is_complete = self.was_complete;
-        if !self.unsure.contains(name) {
+        if !self.is_unsure(name) {
             self.insert(name, id);
         }
     }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::distribution::PROGRESSIVE;
-use crate::ops::{Answer, Striping};
-use covey_wire::List;
+use crate::ops::{Answer, DirEntry, Reply, Striping};
+use covey_wire::{List, Payload};
 
 fn inode(id: Id, mode: u32) -> Inode {
     Inode {
@@ -136,6 +136,18 @@ fn of_two_own_changes_that_meet_the_outcome_is_asked_for() {
     scene.cache.learn(one, &unlink("f"), &answer(&Reply::Done {}, 1), scene.now);
     scene.cache.learn(two, &unlink("f"), &answer(&Reply::Done {}, 1), scene.now);
     assert_eq!(scene.known("f"), None);
+}
+
+#[test]
+fn of_own_changes_of_two_names_that_meet_both_outcomes_are_known() {
+    let scene = Scene::new();
+    scene.ask(&mkdir(), &Reply::Created { inode: inode(DIR, 0o040_700), created: true }, 1);
+    let one = scene.cache.sending(&unlink("f"), scene.now);
+    let two = scene.cache.sending(&unlink("g"), scene.now);
+    scene.cache.learn(one, &unlink("f"), &answer(&Reply::Done {}, 1), scene.now);
+    assert_eq!((scene.known("f"), scene.known("g")), (Some(None), None));
+    scene.cache.learn(two, &unlink("g"), &answer(&Reply::Done {}, 1), scene.now);
+    assert_eq!((scene.known("g"), scene.known("h")), (Some(None), Some(None)), "all are known");
 }
 
 #[test]

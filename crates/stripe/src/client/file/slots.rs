@@ -103,6 +103,7 @@ impl OpenFile {
         epoch: u32,
         message: impl Fn(u32) -> Message,
     ) -> Result<Message> {
+        fs.session.is_made(self.id).await?;
         let mut patience = self.chains[slot].link().patience();
         let mut refused = Refused::default();
         loop {

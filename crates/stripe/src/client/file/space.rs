@@ -252,6 +252,7 @@ impl OpenFile {
         slot: usize,
         op: DataOp,
     ) -> Result<(DataReply, Origin)> {
+        fs.session.is_made(self.id).await?;
         let link = self.chains[slot].link();
         let asked = fs.on_chain(&self.chains[slot], op);
         let Some(time) = link.io_deadline() else { return asked.await };

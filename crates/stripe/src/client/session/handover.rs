@@ -161,7 +161,7 @@ impl Session {
 
     /// The opens that a resumed session was begun with.
     pub fn still_open(self: &Arc<Self>, before: &Handover) -> Vec<Opened> {
-        let opened = |&id: &Id| Opened { session: self.clone(), id, untold: None };
+        let opened = |&id: &Id| Opened::told(self, id);
         before.opens.iter().map(opened).collect()
     }
 }

@@ -13,16 +13,26 @@
 //! Only what cannot be refused, but for want of space or of the server, is kept: whether it was done is
 //! told by the next sync or close.
 
+mod calls;
+mod concern;
+mod dirs;
+mod kept;
+
 use super::wire::Wire;
-use super::{Answered, Change, Task};
-use crate::client::cache::Sent;
+use super::{Answered, Change, Opened, Task};
 use crate::client::{BoxFuture, Error, Result};
+use crate::distribution;
 use crate::meta::access;
 use crate::meta::lease::LEASE_TIME;
-use crate::ops::{Caller, Id, InlinePiece, Inode, Lease, Op, Reply, set};
-use covey_wire::List;
+use crate::ops::{Caller, Id, Inode, Lease, Op, Reply, set};
+use concern::{Concern, concern};
+use covey_wire::Name;
+use dirs::Dir;
 use futures_util::future::{FutureExt, Shared, join_all};
-use std::collections::HashMap;
+use kept::{Kept, PRIVILEGE, amendment, is_same, may_set};
+pub use kept::{Set, Write};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -37,7 +47,6 @@ const ERROR_KEPT: Duration = Duration::from_secs(60);
 /// Attributes that may be set late.
 const MASK: u32 =
     set::MODE | set::UID | set::GID | set::ATIME | set::MTIME | set::ATIME_NOW | set::MTIME_NOW;
-const PRIVILEGE: u32 = 0o7000;
 /// Bytes of a request around its data.
 const REQUEST_BYTES: u32 = 1024;
 
@@ -46,6 +55,8 @@ pub(super) struct Late {
     wire: Arc<Wire>,
     is_on: bool,
     state: Mutex<State>,
+    /// Files that the server has yet to be told of.
+    unmade: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -53,6 +64,16 @@ struct State {
     /// The last revocation that was heard of.
     revoked: u64,
     files: HashMap<Id, Alone>,
+    dirs: HashMap<Id, Dir>,
+    /// How many greetings had begun when it was looked last.
+    greetings: u64,
+    /// The server leaves nobody alone with a directory until then.
+    refused_until: Option<Instant>,
+    /// Files that were made without a lease, with their directories, and when.
+    bare: Vec<(Id, Id, Instant)>,
+    /// Directories that this client is changing, or one name in them, and how many changes may be of any.
+    changing: Vec<(Id, Option<Name>)>,
+    changes_any: usize,
     /// Somebody looks after what gets old.
     is_watched: bool,
 }
@@ -62,6 +83,8 @@ struct Alone {
     /// This client is alone with it until then; none when that is over.
     until: Option<Instant>,
     inode: Inode,
+    /// The directory and name of one that the server has yet to be told of, or has refused.
+    place: Option<(Id, Name)>,
     kept: Option<Kept>,
     /// What is being said.
     going: Option<Going>,
@@ -72,42 +95,11 @@ struct Alone {
 /// Completes when something was said, or has failed.
 type Going = Shared<BoxFuture<()>>;
 
-/// What is to be said of one file.
-struct Kept {
-    caller: Caller,
-    write: Option<Write>,
-    /// The bytes that are written.
-    data: Vec<u8>,
-    set: Set,
-    /// The cache knows of it since then.
-    sent: Sent,
-    since: Instant,
-}
-
-/// A write of what lies with the inode, without its bytes: see [`Op::WriteInline`].
-#[derive(Clone, Copy)]
-pub struct Write {
-    pub epoch: u32,
-    pub end: u64,
-    pub hole: bool,
-    pub piece: InlinePiece,
-}
-
-/// Attributes, as in [`Op::Setattr`].
-#[derive(Clone, Copy, Default)]
-pub struct Set {
-    pub mask: u32,
-    pub mode: u32,
-    pub uid: u32,
-    pub gid: u32,
-    pub atime: u64,
-    pub mtime: u64,
-}
-
 impl Late {
     pub fn new(wire: Arc<Wire>, is_on: bool) -> Arc<Late> {
         let is_on = is_on && wire.cache.is_on();
-        Arc::new(Late { wire, is_on, state: Mutex::default() })
+        let (state, unmade) = Default::default();
+        Arc::new(Late { wire, is_on, state, unmade })
     }
 
     /// The bit with which a file is created, to be alone with it.
@@ -124,13 +116,10 @@ impl Late {
         if !is_asked || answered.grant < state.revoked {
             return;
         }
-        if state.files.len() >= FILES_MAX {
-            state.forget_ended(self.wire.net.now(), |id| self.wire.memory.is_open(*id));
-        }
-        if state.files.len() < FILES_MAX {
+        if state.has_room(self) {
             let until = Some(answered.asked + LEASE_TIME);
             let inode = inode.clone();
-            let alone = Alone { until, inode, kept: None, going: None, failed: None };
+            let alone = Alone { until, inode, place: None, kept: None, going: None, failed: None };
             state.files.insert(alone.inode.id, alone);
         }
     }
@@ -146,9 +135,10 @@ impl Late {
             _ => None,
         };
         let mut state = self.lock();
+        let concern = concern(&task.op);
         for (id, file) in &mut state.files {
-            let is_meant = match concern(&task.op) {
-                Concern::Nothing => false,
+            let is_meant = match concern {
+                Concern::Nothing | Concern::Being(_) | Concern::Name(..) => false,
                 Concern::One(one) => one == *id,
                 Concern::All => !makes,
             };
@@ -170,7 +160,10 @@ impl Late {
         let mut state = self.lock();
         let Some(file) = state.files.get_mut(&id) else { return false };
         let has_room = file.kept_bytes() + data.len() <= self.bytes_max();
-        if !has_room || !file.takes(caller, now) || new.epoch != file.inode.epoch {
+        // One that is made is made with what lies with it.
+        let inline = file.inode.striping.as_ref().map_or(0, distribution::inline_bytes);
+        let is_beyond = file.place.is_some() && (new.end > inline || new.piece.bytes == 0);
+        if !has_room || is_beyond || !file.takes(caller, now) || new.epoch != file.inode.epoch {
             return false;
         }
         match file.kept.as_ref().map(|kept| (&kept.write, kept.set.mask)) {
@@ -234,49 +227,94 @@ impl Late {
     fn kept<'a>(&self, file: &'a mut Alone, caller: &Caller, id: Id, now: Instant) -> &'a mut Kept {
         file.kept.get_or_insert_with(|| Kept {
             caller: caller.clone(),
+            made: None,
             write: None,
             data: Vec::new(),
             set: Set::default(),
-            sent: self.wire.cache.sending(&Kept::op(id, None, Vec::new(), Set::default()), now),
+            sent: self.wire.cache.sending(&amendment(id, None, Vec::new(), Set::default()), now),
             since: now,
         })
     }
 
-    /// Whether something has to be said before an operation on one file.
+    /// Whether something has to be said before an operation.
     pub fn has_to_say_before(&self, op: &Op) -> bool {
-        let is_kept = |file: &Alone| file.kept.is_some() || file.going.is_some();
-        self.is_on
-            && match concern(op) {
-                Concern::Nothing => false,
-                Concern::One(id) => self.lock().files.get(&id).is_some_and(is_kept),
-                Concern::All => self.lock().files.values().any(is_kept),
-            }
+        self.is_on && {
+            let state = self.lock();
+            let concern = concern(op);
+            state.files.iter().any(|(id, file)| file.has_to_say() && file.is_in(*id, &concern))
+        }
     }
 
     /// Says what has to be said before an operation.
-    pub async fn before(self: &Arc<Self>, op: &Op) {
+    pub async fn before(self: &Arc<Self>, op: &Op) -> Result<()> {
         if !self.is_on {
-            return;
+            return Ok(());
         }
-        match concern(op) {
-            Concern::Nothing => {}
-            Concern::One(id) => self.settle(id).await,
-            Concern::All => self.settle_all().await,
+        self.settle(&concern(op)).await;
+        match *op {
+            // A directory that was synced has all names that were made in it.
+            Op::Fsync { id } => self.was_made(&Concern::One(id)),
+            ref op => match concern(op) {
+                Concern::One(id) => self.was_made(&Concern::Being(id)),
+                Concern::Being(id) => self.was_made(&Concern::Being(id)),
+                _ => Ok(()),
+            },
         }
     }
 
-    /// Says what is kept of a file.
-    pub async fn settle(self: &Arc<Self>, id: Id) {
-        let going = self.say(&mut self.lock(), id, false);
-        if let Some(going) = going {
-            going.await;
+    /// The last handle was closed of a file that was not made.
+    pub fn is_closed(&self, id: Id) {
+        let mut state = self.lock();
+        if state.files.get(&id).is_some_and(|file| file.was_refused().is_some()) {
+            state.files.remove(&id);
+            self.unmade.fetch_sub(1, Ordering::AcqRel);
         }
+    }
+
+    /// The server has been told of the file: so there is something for the I/O servers to hold.
+    pub async fn is_made(self: &Arc<Self>, id: Id) -> Result<()> {
+        if self.unmade.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        self.settle(&Concern::Being(id)).await;
+        self.was_made(&Concern::Being(id))
+    }
+
+    /// Refuses what concerns a file that was not made after all: nobody else can say why.
+    fn was_made(&self, concern: &Concern<'_>) -> Result<()> {
+        if self.unmade.load(Ordering::Acquire) == 0 || matches!(concern, Concern::All) {
+            return Ok(());
+        }
+        let state = self.lock();
+        let refused = match concern {
+            Concern::Being(id) => state.files.get(id).and_then(Alone::was_refused),
+            concern => {
+                let mut files = state.files.iter();
+                files.find_map(|(id, file)| file.was_refused().filter(|_| file.is_in(*id, concern)))
+            }
+        };
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Says what is kept of these files.
+    async fn settle(self: &Arc<Self>, concern: &Concern<'_>) {
+        let going: Vec<Going> = {
+            let mut state = self.lock();
+            let ids = match concern {
+                Concern::Nothing => return,
+                Concern::Being(id) => vec![*id],
+                // Most often there is nothing in it.
+                Concern::One(id) if self.unmade.load(Ordering::Acquire) == 0 => vec![*id],
+                _ => state.concerned(concern),
+            };
+            ids.into_iter().filter_map(|id| self.say(&mut state, id, false)).collect()
+        };
+        join_all(going).await;
     }
 
     /// Says all that is kept.
     pub async fn settle_all(self: &Arc<Self>) {
-        let ids: Vec<Id> = self.lock().files.keys().copied().collect();
-        join_all(ids.into_iter().map(|id| self.settle(id))).await;
+        self.settle(&Concern::All).await;
     }
 
     /// The file is closed or synced: all of it is said, and whether all of that was done.
@@ -296,6 +334,9 @@ impl Late {
         }
         let mut state = self.lock();
         let Some(file) = state.files.get_mut(&id) else { return Ok(()) };
+        if let Some(error) = file.was_refused() {
+            return Err(error);
+        }
         let failed = file.failed.take();
         if file.is_over() {
             state.files.remove(&id);
@@ -303,57 +344,120 @@ impl Late {
         failed.map_or(Ok(()), |(error, _)| Err(error))
     }
 
-    /// Leases are taken back: says what was done under them.
-    pub async fn revoke(self: &Arc<Self>, number: u64, leases: &[Lease]) {
+    /// Leases are taken back: says what was done under them. Answers what else others may change from then on, although no lease
+    /// on it was granted: the files that were made in these directories.
+    pub async fn revoke(self: &Arc<Self>, number: u64, leases: &[Lease]) -> Vec<Lease> {
+        let mut made = Vec::new();
         let said: Vec<Going> = {
-            let mut state = self.lock();
+            let (now, mut state) = (self.wire.net.now(), self.lock());
             state.revoked = state.revoked.max(number);
             let mut said = Vec::new();
-            for lease in leases.iter().filter(|lease| !lease.place) {
-                if let Some(file) = state.files.get_mut(&lease.id) {
-                    file.until = None;
-                    said.extend(self.say(&mut state, lease.id, true));
-                }
+            let revoked = leases.iter().filter(|lease| !lease.place).map(|lease| lease.id);
+            let revoked: HashSet<Id> = revoked.collect();
+            revoked.iter().for_each(|id| state.take_back(*id, now));
+            let bare = state.bare.iter().filter(|(_, dir, _)| revoked.contains(dir));
+            let is_in = |id: &Id, file: &Alone| {
+                revoked.contains(id)
+                    || file.place.as_ref().is_some_and(|(dir, _)| revoked.contains(dir))
+            };
+            let files = state.files.iter().filter(|(id, file)| is_in(id, file)).map(|(id, _)| *id);
+            let files: Vec<Id> = files.collect();
+            made.extend(bare.map(|(id, ..)| *id).chain(files.iter().copied()));
+            for id in files {
+                state.files.get_mut(&id).into_iter().for_each(|file| file.until = None);
+                said.extend(self.say(&mut state, id, true));
             }
             said
         };
         join_all(said).await;
+        made.into_iter().map(|id| Lease { id, place: false }).collect()
     }
 
     /// Sends what is kept of a file, beside whoever waits for it: that may be given up.
     fn say(self: &Arc<Self>, state: &mut State, id: Id, is_last: bool) -> Option<Going> {
         let file = state.files.get_mut(&id)?;
         let Some(kept) = file.kept.take() else { return file.going.clone() };
-        let mut op = Kept::op(id, kept.write, kept.data, kept.set);
-        if let Op::Amend { last, mask, uid, gid, .. } = &mut op {
-            *last = is_last;
-            if file.inode.version != 0 {
-                // The owner stays who it is.
-                *mask = *mask & !(set::UID | set::GID) | set::AT_VERSION;
-                (*uid, *gid) = set::in_fields(file.inode.version);
+        let mut op = match &kept.made {
+            Some(made) => made.op(kept.write, kept.data, kept.set),
+            None => amendment(id, kept.write, kept.data, kept.set),
+        };
+        match &mut op {
+            Op::Amend { last, mask, uid, gid, .. } => {
+                *last = is_last;
+                if file.inode.version != 0 {
+                    // The owner stays who it is.
+                    *mask = *mask & !(set::UID | set::GID) | set::AT_VERSION;
+                    (*uid, *gid) = set::in_fields(file.inode.version);
+                }
             }
+            Op::Make { last, .. } => *last = is_last,
+            _ => {}
         }
         let change = Some(Change::new(&self.wire.memory));
         let mut task = Task { begun: Some(kept.sent), ..Task::new(kept.caller, op, change, None) };
-        let late = self.clone();
+        let (late, opened) = (self.clone(), kept.made.map(|made| made.opened));
         let saying: BoxFuture<()> = Box::pin(async move {
-            let said = late.wire.send(&mut task).await;
+            let mut said = late.wire.send(&mut task).await;
+            // A greeting that has begun since did not tell of the open: then it is said again.
+            while let (Ok(answered), Some(opened)) = (&said, &opened)
+                && !opened.is_counted(answered.greetings)
+            {
+                match late.wire.send(&mut task).await {
+                    Ok(again) => said = Ok(again),
+                    Err(_) => {
+                        // It is made.
+                        opened.is_to_be_told();
+                        break;
+                    }
+                }
+            }
             // It was not even sent.
             task.begun.take().into_iter().for_each(|sent| late.wire.cache.failed(sent));
-            let now = late.wire.net.now();
-            let mut state = late.lock();
-            let Some(file) = state.files.get_mut(&id) else { return };
-            file.going = None;
-            match said {
-                Ok(Answered { reply: Reply::Node { inode }, .. }) => file.inode = inode,
-                Ok(answered) => file.failed = Some((super::unexpected(&answered.reply), now)),
-                Err(error) => file.failed = Some((error, now)),
+            let may_be_made = match &said {
+                Ok(_) | Err(Error::Forgotten) => true,
+                Err(error) => task.sent > 0 && task.may_be_done(error),
+            };
+            if let (Err(_), true, Some(opened)) = (&said, may_be_made, &opened) {
+                opened.is_to_be_told();
             }
+            late.was_said(id, said, may_be_made);
+            // Not before: whoever has closed it meanwhile leaves that to be told.
+            drop(opened);
         });
         let going = saying.shared();
         file.going = Some(going.clone());
         self.wire.net.spawn(Box::pin(going.clone()));
         Some(going)
+    }
+
+    /// What was said of a file is done, or is not.
+    fn was_said(&self, id: Id, said: Result<Answered>, may_be_made: bool) {
+        let now = self.wire.net.now();
+        let mut state = self.lock();
+        let (revoked, greetings) = (state.revoked, self.wire.memory.greetings());
+        let Some(file) = state.files.get_mut(&id) else { return };
+        file.going = None;
+        // From here on the server says whether there is such a file.
+        let dir = file.place.take_if(|_| may_be_made).map(|(dir, _)| dir);
+        self.unmade.fetch_sub(usize::from(dir.is_some()), Ordering::AcqRel);
+        match said {
+            Ok(Answered { reply: Reply::Node { inode }, .. }) => file.inode = inode,
+            Ok(Answered { reply: Reply::Created { inode, .. }, grant, asked, greetings: then }) => {
+                let is_granted = grant > 0 && grant >= revoked;
+                file.until = file.until.and(is_granted.then_some(asked + LEASE_TIME));
+                file.inode = inode.clone();
+                match dir {
+                    Some(dir) if !is_granted => {
+                        state.bare.retain(|(.., at)| now.duration_since(*at) < LEASE_TIME);
+                        state.bare.push((id, dir, now));
+                    }
+                    Some(dir) if then == greetings => state.renew_dir(dir, asked, now, &inode),
+                    _ => {}
+                }
+            }
+            Ok(answered) => file.failed = Some((super::unexpected(&answered.reply), now)),
+            Err(error) => file.failed = Some((error, now)),
+        }
     }
 
     /// Has what is kept said when it is old enough.
@@ -384,7 +488,7 @@ impl Late {
         for id in old {
             self.say(&mut state, id, false);
         }
-        state.forget_ended(now, |id| self.wire.memory.is_open(*id));
+        state.forget_ended(self, now);
         state.is_watched = state.files.values().any(|file| file.kept.is_some());
         state.is_watched
     }
@@ -394,23 +498,35 @@ impl Late {
     }
 }
 
-impl super::Session {
-    /// The mode of a file that this client is alone with.
-    pub fn mode_late(&self, id: Id) -> Option<u32> {
-        self.late.mode(id)
-    }
-}
-
 impl State {
+    /// Whether one more file can be kept track of.
+    fn has_room(&mut self, late: &Late) -> bool {
+        if self.files.len() >= FILES_MAX {
+            self.forget_ended(late, late.wire.net.now());
+        }
+        self.files.len() < FILES_MAX
+    }
+
+    /// The files that an operation concerns.
+    fn concerned(&self, concern: &Concern<'_>) -> Vec<Id> {
+        let files = self.files.iter().filter(|(id, file)| file.is_in(**id, concern));
+        files.map(|(id, _)| *id).collect()
+    }
+
     /// Forgets files that this client is alone with no longer, and of which nothing is left to say.
-    fn forget_ended(&mut self, now: Instant, is_open: impl Fn(&Id) -> bool) {
+    fn forget_ended(&mut self, late: &Late, now: Instant) {
+        let is_open = |id: &Id| late.wire.memory.is_open(*id);
         self.files.retain(|id, file| {
             file.until = file.until.filter(|&until| now < until);
+            // One that was not made goes with its handle.
+            let is_used = is_open(id) || file.place.is_some();
             let is_kept =
-                |(_, at): &(Error, Instant)| is_open(id) || now.duration_since(*at) < ERROR_KEPT;
+                |(_, at): &(Error, Instant)| is_used || now.duration_since(*at) < ERROR_KEPT;
             file.failed = file.failed.take().filter(is_kept);
             !file.is_over()
         });
+        let unmade = self.files.values().filter(|file| file.place.is_some());
+        late.unmade.store(unmade.count(), Ordering::Release);
     }
 }
 
@@ -427,6 +543,30 @@ impl Alone {
         is_alone && self.going.is_none() && self.failed.is_none()
     }
 
+    /// Why it was not made.
+    fn was_refused(&self) -> Option<Error> {
+        let (error, _) = self.failed.as_ref().filter(|_| self.place.is_some())?;
+        Some(error.clone())
+    }
+
+    fn has_to_say(&self) -> bool {
+        self.kept.is_some() || self.going.is_some()
+    }
+
+    /// Whether this is one of the files that an operation concerns.
+    fn is_in(&self, id: Id, concern: &Concern<'_>) -> bool {
+        let place = self.place.as_ref();
+        match *concern {
+            Concern::Nothing => false,
+            Concern::Being(one) => one == id && place.is_some(),
+            Concern::Name(dir, name) => {
+                place.is_some_and(|(within, made)| *within == dir && made == name)
+            }
+            Concern::One(one) => one == id || place.is_some_and(|(within, _)| *within == one),
+            Concern::All => true,
+        }
+    }
+
     fn kept_bytes(&self) -> usize {
         self.kept.as_ref().map_or(0, |kept| kept.data.len())
     }
@@ -434,125 +574,5 @@ impl Alone {
     fn is_over(&self) -> bool {
         let is_idle = self.kept.is_none() && self.going.is_none();
         self.until.is_none() && is_idle && self.failed.is_none()
-    }
-}
-
-impl Write {
-    fn is_followed_by(&self, next: &Write) -> bool {
-        let is_next = u64::from(next.piece.offset) == self.piece.end();
-        is_next && next.epoch == self.epoch && next.hole == self.hole
-    }
-
-    /// The next one says no more than how long the file has become, by what the I/O servers have.
-    fn is_grown_by(&self, next: &Write) -> bool {
-        next.piece.bytes == 0 && next.epoch == self.epoch && next.hole == self.hole
-    }
-
-    fn follow(&mut self, next: &Write) {
-        self.end = self.end.max(next.end);
-        self.piece.bytes += next.piece.bytes;
-    }
-}
-
-impl Set {
-    /// The later one counts.
-    fn add(&mut self, new: Set) {
-        let has = |bits: u32| new.mask & bits != 0;
-        if has(set::MODE) {
-            self.mode = new.mode;
-        }
-        if has(set::UID) {
-            self.uid = new.uid;
-        }
-        if has(set::GID) {
-            self.gid = new.gid;
-        }
-        if has(set::ATIME) {
-            self.atime = new.atime;
-            self.mask &= !set::ATIME_NOW;
-        }
-        if has(set::MTIME) {
-            self.mtime = new.mtime;
-            self.mask &= !set::MTIME_NOW;
-        }
-        self.mask |= new.mask;
-    }
-}
-
-/// Root's groups do not matter.
-fn is_same(one: &Caller, other: &Caller) -> bool {
-    one == other || (one.is_root() && other.is_root())
-}
-
-/// Whether nothing but want of space could refuse it, and its order to other attributes does not matter.
-fn may_set(caller: &Caller, inode: &Inode, new: &Set) -> bool {
-    let has = |bits: u32| new.mask & bits != 0;
-    let keeps_owner = !has(set::UID) || new.uid == inode.uid;
-    let keeps_group = !has(set::GID) || new.gid == inode.gid;
-    let is_plain = inode.mode & PRIVILEGE == 0 && (!has(set::MODE) || new.mode & PRIVILEGE == 0);
-    caller.owns(inode) && keeps_owner && keeps_group && is_plain
-}
-
-impl Kept {
-    fn op(id: Id, write: Option<Write>, data: Vec<u8>, set: Set) -> Op {
-        let Set { mask, mode, uid, gid, atime, mtime } = set;
-        let (epoch, end, hole, pieces) = match write {
-            Some(write) => (write.epoch, write.end, write.hole, vec![write.piece]),
-            None => (0, 0, false, Vec::new()),
-        };
-        let (pieces, data, last) = (List(pieces), data.into(), false);
-        Op::Amend { id, epoch, end, hole, pieces, data, mask, mode, uid, gid, atime, mtime, last }
-    }
-}
-
-/// The files of which an operation may tell, or on which it depends.
-enum Concern {
-    Nothing,
-    One(Id),
-    All,
-}
-
-fn concern(op: &Op) -> Concern {
-    match op {
-        // They are about the session, the servers, or what nobody has yet.
-        Op::Hello { .. }
-        | Op::StillOpen { .. }
-        | Op::Revokes { .. }
-        | Op::Cluster {}
-        | Op::Stores {}
-        | Op::Places {}
-        | Op::Lock { .. }
-        | Op::Unlock { .. }
-        | Op::Getlock { .. }
-        | Op::Release { .. }
-        | Op::Close { .. }
-        | Op::Tmpfile { .. } => Concern::Nothing,
-        // A name that is taken is refused, whatever it leads to.
-        Op::Create { exclusive: true, .. } | Op::CreateWrite { exclusive: true, .. } => {
-            Concern::Nothing
-        }
-        Op::Getattr { id }
-        | Op::Room { id, .. }
-        | Op::Setattr { id, .. }
-        | Op::Open { id, .. }
-        | Op::Extend { id, .. }
-        | Op::Reserve { id, .. }
-        | Op::Commit { id, .. }
-        | Op::EndAppend { id, .. }
-        | Op::SetStriping { id, .. }
-        | Op::Touch { id }
-        | Op::Dense { id, .. }
-        | Op::Recut { id, .. }
-        | Op::Fence { id }
-        | Op::SetConsistency { id, .. }
-        | Op::Setxattr { id, .. }
-        | Op::Removexattr { id, .. }
-        | Op::Getxattr { id, .. }
-        | Op::Listxattr { id }
-        | Op::WriteInline { id, .. }
-        | Op::AppendInline { id, .. }
-        | Op::ReadInline { id, .. }
-        | Op::Readdir { id, plus: false, .. } => Concern::One(*id),
-        _ => Concern::All,
     }
 }

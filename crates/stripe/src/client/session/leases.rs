@@ -123,13 +123,14 @@ impl Listener {
             match call(&conn, &request).await {
                 Ok(Answer { reply: Reply::Revoked { number, leases }, .. }) => {
                     self.wire.cache.revoke(number, &leases.0);
-                    self.late.revoke(number, &leases.0).await;
+                    let made = self.late.revoke(number, &leases.0).await;
+                    let over = [leases.0, made].concat();
                     // Before it is acknowledged: a file that is open here lives on.
                     while !self.wire.memory.say_opens(&conn) && !conn.is_lost() {
                         self.wire.net.sleep(TELL_AGAIN).await;
                     }
                     if let Some(forget) = self.forget.get() {
-                        forget(&leases.0).await;
+                        forget(&over).await;
                     }
                     acked = number;
                 }

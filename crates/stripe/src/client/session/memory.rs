@@ -167,6 +167,11 @@ impl Memory {
         (request, state.greetings)
     }
 
+    /// How many greetings have begun.
+    pub fn greetings(&self) -> u64 {
+        self.lock().greetings
+    }
+
     /// Counts an open that was granted; false when a greeting has begun since it was asked for.
     pub fn opened(&self, id: Id, greetings: u64) -> bool {
         let mut state = self.lock();

@@ -24,6 +24,8 @@ impl Wire {
     /// Sends a request until it is answered, or the server has been away for too long.
     pub async fn send(&self, task: &mut Task) -> Result<Answered> {
         let mut patience = self.link.patience();
+        // What is announced stays so until it is announced again.
+        let mut _lost = None;
         loop {
             let (_, conn) = self.link.conn(patience.since).await?;
             // What was sent may be done: it goes on to its end, or an append would leave a hole.
@@ -56,7 +58,7 @@ impl Wire {
                     let (reply, grant) = (answer.reply, answer.grant);
                     return Ok(Answered { reply, greetings, grant, asked });
                 }
-                Err(CallError::Lost(_)) if self.link.goes_on(&mut patience) => {}
+                Err(CallError::Lost(_)) if self.link.goes_on(&mut patience) => _lost = Some(way),
                 Err(CallError::Lost(why)) => return Err(self.link.lost(why)),
                 Err(error) => return Err(error.into()),
             }

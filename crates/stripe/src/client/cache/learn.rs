@@ -1,0 +1,199 @@
+//! What answers tell.
+
+use super::known::{Found, Known, Names};
+use super::scope::Scope;
+use super::{State, is_dots};
+use crate::ops::{Content, DirEntry, Id, InlinePiece, Inode, Op, Reply};
+use covey_wire::{List, Name, Payload};
+use std::time::Instant;
+
+/// An answer being taken in.
+pub(super) struct Learning {
+    pub until: Instant,
+    /// The count of own changes when it was asked for.
+    pub clock: u64,
+    pub now: Instant,
+    /// No other own change met the one that this answers.
+    pub alone: bool,
+    /// The file that it has made, of which there was none.
+    pub made: Option<Id>,
+    /// The names of which there was one.
+    pub met: Vec<Name>,
+}
+
+impl State {
+    pub(super) fn learn(&mut self, lease: &Learning, scope: &Scope, op: &Op, reply: &Reply) {
+        match (op, reply) {
+            (
+                Op::Create { parent, name, .. } | Op::CreateWrite { parent, name, .. },
+                Reply::Created { inode, created },
+            ) => {
+                self.learn_own(lease, scope, inode);
+                // Another of this client may have been told of it meanwhile, and made something in it.
+                let is_new = *created && inode.is_dir() && self.is_quiet(lease, inode.id);
+                if let Some(known) = self.find(inode.id, lease.now).filter(|_| is_new) {
+                    known.names = Names::complete();
+                }
+                self.learn_name(lease, *parent, name, Some(inode.id));
+                if let (Op::CreateWrite { data, .. }, true) = (op, created) {
+                    self.learn_content(lease, inode.id, data);
+                }
+            }
+            (
+                Op::Make { parent, name, pieces: List(pieces), data, .. },
+                Reply::Created { inode, .. },
+            ) => {
+                self.learn_own(lease, scope, inode);
+                self.learn_name(lease, *parent, name, Some(inode.id));
+                self.learn_written(lease, inode.id, pieces, data);
+            }
+            (Op::Alone { .. }, Reply::Alone { dir, .. }) => self.learn_own(lease, scope, dir),
+            (
+                Op::WriteInline { pieces: List(pieces), data, .. }
+                | Op::Amend { pieces: List(pieces), data, .. },
+                Reply::Node { inode },
+            ) => {
+                self.learn_own(lease, scope, inode);
+                self.learn_written(lease, inode.id, pieces, data);
+            }
+            (Op::Link { parent, name, .. }, Reply::Node { inode }) => {
+                self.learn_own(lease, scope, inode);
+                self.learn_name(lease, *parent, name, Some(inode.id));
+            }
+            (Op::Unlink { parent, name, .. }, Reply::Done {}) => {
+                self.learn_name(lease, *parent, name, None);
+            }
+            (
+                Op::ReadInline { offset: 0, .. } | Op::OpenRead { .. },
+                Reply::Inline { inode, data },
+            ) => {
+                self.learn_inode(lease, inode);
+                self.learn_content(lease, inode.id, data);
+            }
+            (_, Reply::Node { inode } | Reply::Inline { inode, .. }) => {
+                self.learn_own(lease, scope, inode)
+            }
+            (Op::Lookup { name, .. }, Reply::Found { dir, inode, entries, complete, contents }) => {
+                self.learn_inode(lease, dir);
+                self.learn_entries(lease, dir.id, &entries.0, *complete);
+                self.learn_found(lease, dir.id, name, inode.as_ref(), entries.0.len());
+                let contents = contents.0.iter();
+                contents.for_each(|Content { id, data }| self.learn_content(lease, *id, data));
+            }
+            (Op::Readdir { id, cookie, .. }, Reply::Entries { entries, end, .. }) => {
+                self.learn_entries(lease, *id, &entries.0, *cookie == 0 && *end);
+            }
+            _ => {}
+        }
+    }
+
+    fn learn_found(
+        &mut self,
+        lease: &Learning,
+        dir: Id,
+        name: &Name,
+        inode: Option<&Inode>,
+        entries: usize,
+    ) {
+        if is_dots(name) {
+            return inode.into_iter().for_each(|inode| self.learn_inode(lease, inode));
+        }
+        if let Some(inode) = inode {
+            self.learn_inode(lease, inode);
+            self.find_as(inode.id, dir, name);
+        }
+        if self.is_quiet(lease, dir)
+            && let Some(known) = self.find(dir, lease.now)
+        {
+            known.names.insert(name, inode.map(|inode| inode.id));
+            if entries > 0 {
+                known.names.ahead.came(entries);
+            }
+        }
+    }
+
+    fn learn_entries(&mut self, lease: &Learning, dir: Id, entries: &[DirEntry], complete: bool) {
+        let is_quiet = self.is_quiet(lease, dir);
+        let mut has_all = complete;
+        for entry in entries.iter().filter(|entry| entry.cookie > 2) {
+            if let Some(inode) = &entry.inode {
+                self.learn_inode(lease, inode);
+                self.find_as(inode.id, dir, &entry.name);
+            }
+            if let (true, Some(known)) = (is_quiet, self.find(dir, lease.now)) {
+                has_all &= known.names.insert(&entry.name, Some(entry.id));
+            }
+        }
+        if let (true, true, Some(known)) = (is_quiet, has_all, self.find(dir, lease.now)) {
+            known.names.is_complete = true;
+        }
+    }
+
+    fn find_as(&mut self, id: Id, dir: Id, name: &Name) {
+        if let Some(known) = self.known(id) {
+            known.found = Some(Found::new(dir, name));
+        }
+    }
+
+    /// All that a file holds, which came with its attributes.
+    fn learn_content(&mut self, lease: &Learning, id: Id, data: &Payload) {
+        if !self.is_quiet(lease, id) {
+            return;
+        }
+        let Some(known) = self.find(id, lease.now) else { return };
+        known.hold(&data.clone().into_bytes());
+        self.held(lease.now, data.len());
+    }
+
+    /// What was written as a whole, by nobody else at the same time.
+    fn learn_written(&mut self, lease: &Learning, id: Id, pieces: &[InlinePiece], data: &Payload) {
+        let is_whole = pieces.len() == 1 && pieces[0].offset == 0;
+        let is_alone = lease.alone || lease.made == Some(id);
+        if let (true, Some(known)) = (is_whole && is_alone, self.known(id)) {
+            known.hold(&data.clone().into_bytes());
+            self.held(lease.now, data.len());
+        }
+    }
+
+    /// Whether no change of this client's own has touched the file since the answer was asked for.
+    fn is_quiet(&mut self, lease: &Learning, id: Id) -> bool {
+        let slot = self.slot(id);
+        slot.under_way == 0 && slot.changed <= lease.clock && self.all_changed <= lease.clock
+    }
+
+    fn learn_inode(&mut self, lease: &Learning, inode: &Inode) {
+        if self.is_quiet(lease, inode.id) {
+            self.put(lease, inode);
+        }
+    }
+
+    /// The answer to an own change, of a file that it changed or made.
+    pub(super) fn learn_own(&mut self, lease: &Learning, scope: &Scope, inode: &Inode) {
+        if !scope.ids.contains(&inode.id) {
+            self.learn_inode(lease, inode);
+        } else if lease.alone || lease.made == Some(inode.id) {
+            self.put(lease, inode);
+        }
+    }
+
+    /// The outcome of an own change of a name; its directory is leased anew.
+    fn learn_name(&mut self, lease: &Learning, dir: Id, name: &Name, id: Option<Id>) {
+        if let Some(known) = self.find(dir, lease.now) {
+            known.until = known.until.max(Some(lease.until));
+            if !lease.met.contains(name) {
+                known.names.settle(name, id);
+            }
+        }
+    }
+
+    fn put(&mut self, lease: &Learning, inode: &Inode) {
+        let clock = self.clock;
+        match self.known(inode.id) {
+            Some(known) => known.renew(lease.now, lease.until, inode, clock),
+            None => {
+                let known = Known::new(lease.until, inode, clock);
+                self.young.insert(inode.id, known);
+            }
+        }
+    }
+}

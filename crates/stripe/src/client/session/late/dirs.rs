@@ -1,0 +1,396 @@
+//! Directories that this client is alone with: files are made in them here, and said late.
+//!
+//! A client asks for that when it makes a file where it knows that the name leads nowhere, and is left alone with the
+//! directory for as long as its lease on that goes on: each file that it says it has made renews it. When somebody else asks
+//! for anything in the directory the lease is taken back: what was made there is said, and the client makes its next
+//! files there as others do, for a while. The more often that happens, the longer.
+
+use super::kept::Made;
+use super::{Alone, Kept, Late, MARGIN, Opened, Result, Set, State, Wire};
+use crate::client::session::{Change, Session, Task};
+use crate::meta::lease::LEASE_TIME;
+use crate::meta::{NUMBERS_KEPT, New, access, may};
+use crate::ops::{Caller, Id, Inode, Nanos, Op, Reply, Striping};
+use covey_ninep::tree::Errno;
+use covey_wire::Name;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Directories that are kept track of.
+const DIRS_MAX: usize = 256;
+/// Numbers that are asked for first, and at most.
+const NUMBERS_FIRST: u16 = 16;
+const NUMBERS_MAX: u16 = 64;
+/// How long a directory is left to all after it was taken back, first and at most.
+const REST: Duration = Duration::from_secs(2);
+const REST_MAX: Duration = Duration::from_secs(64);
+/// How long a server is not asked again that leaves nobody alone: an older one, or one that counts for quotas. The same of a
+/// directory in which no file can be made.
+const REFUSED: Duration = Duration::from_secs(30);
+
+/// A directory in which this client makes files.
+pub(super) struct Dir {
+    /// This client is alone with it until then; none when it is not.
+    until: Option<Instant>,
+    since: Instant,
+    /// As it was last, but for what the making of files changes.
+    inode: Option<Inode>,
+    /// Numbers for files, with their layouts, to be used up to then.
+    numbers: VecDeque<(Id, Striping)>,
+    good_until: Instant,
+    /// How many are asked for next.
+    wanted: u16,
+    /// The server's clock at some moment here.
+    clock: (Instant, Nanos),
+    /// Nothing is asked before then, and for so long after the next time that it is taken back.
+    rests_until: Instant,
+    rest: Duration,
+    is_asking: bool,
+    /// How often this client's own changes made what was known of it old.
+    forgotten: u64,
+}
+
+impl Dir {
+    fn new(now: Instant) -> Dir {
+        Dir {
+            until: None,
+            since: now,
+            inode: None,
+            numbers: VecDeque::new(),
+            good_until: now,
+            wanted: NUMBERS_FIRST,
+            clock: (now, 0),
+            rests_until: now,
+            rest: REST,
+            is_asking: false,
+            forgotten: 0,
+        }
+    }
+
+    fn is_alone(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now + MARGIN < until)
+    }
+
+    /// Whether files can be made in it here.
+    fn is_ready(&self, now: Instant) -> bool {
+        self.is_alone(now) && now < self.good_until && !self.numbers.is_empty()
+    }
+
+    fn may_be_asked_for(&self, now: Instant) -> bool {
+        !self.is_asking && self.rests_until <= now
+    }
+
+    /// Whether there is anything to remember of it.
+    fn is_over(&self, now: Instant) -> bool {
+        !self.is_asking && self.until.is_none_or(|until| until <= now) && self.rests_until <= now
+    }
+
+    /// The server's clock, which is never behind this.
+    fn time(&self, now: Instant) -> Nanos {
+        let since = now.saturating_duration_since(self.clock.0);
+        self.clock.1.saturating_add(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// The server's clock was at least that: the least delay on the way tells it best.
+    fn learn_time(&mut self, now: Instant, time: Nanos) {
+        if time > self.time(now) {
+            self.clock = (now, time);
+        }
+    }
+
+    fn forget(&mut self) {
+        self.until = None;
+        self.forgotten += 1;
+    }
+
+    fn is_taken_back(&mut self, now: Instant) {
+        if self.until.take().is_none() {
+            return;
+        }
+        // It has paid.
+        if now.saturating_duration_since(self.since) > self.rest * 8 {
+            self.rest = REST;
+        }
+        self.rests(now);
+    }
+
+    /// It is left to all for a while, and for longer each time.
+    fn rests(&mut self, now: Instant) {
+        self.rests_until = now + self.rest;
+        self.rest = (self.rest * 2).min(REST_MAX);
+    }
+}
+
+impl State {
+    /// The directory is this client's alone no longer.
+    pub(super) fn take_back(&mut self, id: Id, now: Instant) {
+        self.dirs.get_mut(&id).into_iter().for_each(|dir| dir.is_taken_back(now));
+    }
+
+    /// Its mode, owner or layout may be others.
+    pub(super) fn forget_dir(&mut self, id: Id) {
+        self.dirs.get_mut(&id).into_iter().for_each(Dir::forget);
+    }
+
+    /// A file was said to have been made in it, and that was granted.
+    pub(super) fn renew_dir(&mut self, id: Id, asked: Instant, now: Instant, made: &Inode) {
+        let Some(dir) = self.dirs.get_mut(&id) else { return };
+        dir.learn_time(now, made.ctime);
+        // One that was over meanwhile may be anybody's.
+        if dir.until.is_some_and(|until| now < until) {
+            dir.until = dir.until.max(Some(asked + LEASE_TIME));
+        }
+    }
+
+    /// The session was greeted anew: the server knows nobody who is alone.
+    pub(super) fn forget_dirs(&mut self) {
+        self.dirs.values_mut().for_each(Dir::forget);
+    }
+}
+
+impl Late {
+    /// Makes a file, as Create does, in a directory that this client is alone with. None where the server must be asked.
+    pub async fn make(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        caller: &Caller,
+        op: &Op,
+    ) -> Result<Option<(Inode, Opened)>> {
+        let Op::Create { parent, name, access: asked, .. } = op else { return Ok(None) };
+        if asked & access::ALONE == 0 || !self.leads_nowhere(caller, *parent, name) {
+            return Ok(None);
+        }
+        let is_ready = match self.is_ready(*parent) {
+            Some(false) => self.be_alone(*parent).await?,
+            known => known == Some(true),
+        };
+        Ok(if is_ready { self.make_now(session, caller, op) } else { None })
+    }
+
+    fn leads_nowhere(&self, caller: &Caller, parent: Id, name: &Name) -> bool {
+        let known = self.wire.cache.lookup(caller, parent, name, self.wire.net.now());
+        matches!(known, Some(Err(error)) if error.code == Errno::ENOENT)
+    }
+
+    /// Whether a file can be made in a directory at once; none where that is not to be asked for, either.
+    fn is_ready(&self, id: Id) -> Option<bool> {
+        let now = self.wire.net.now();
+        let mut state = self.lock();
+        state.meet_greeting(&self.wire);
+        if state.refused_until.is_some_and(|until| now < until) {
+            return None;
+        }
+        if state.dirs.len() >= DIRS_MAX {
+            state.dirs.retain(|_, dir| !dir.is_over(now));
+        }
+        let has_room = state.dirs.len() < DIRS_MAX;
+        match state.dirs.get(&id) {
+            None => has_room.then_some(false),
+            Some(dir) if dir.is_ready(now) => Some(true),
+            Some(dir) => dir.may_be_asked_for(now).then_some(false),
+        }
+    }
+
+    /// Asks to be left alone with a directory; whether files can be made there then.
+    async fn be_alone(self: &Arc<Self>, id: Id) -> Result<bool> {
+        let now = self.wire.net.now();
+        let (count, forgotten) = {
+            let mut state = self.lock();
+            let dir = state.dirs.entry(id).or_insert_with(|| Dir::new(now));
+            dir.is_asking = true;
+            dir.wanted = match dir.numbers.len() {
+                // They were all used.
+                0 if dir.inode.is_some() => (dir.wanted * 4).min(NUMBERS_MAX),
+                _ => NUMBERS_FIRST,
+            };
+            (dir.wanted, dir.forgotten)
+        };
+        let asking = Asking { late: self, id };
+        let change = Some(Change::new(&self.wire.memory));
+        let mut task = Task::new(Caller::default(), Op::Alone { dir: id, count }, change, None);
+        let answered = self.wire.send(&mut task).await;
+        drop(asking);
+        let now = self.wire.net.now();
+        let mut state = self.lock();
+        state.meet_greeting(&self.wire);
+        let (revoked, greetings) = (state.revoked, state.greetings);
+        let Some(dir) = state.dirs.get_mut(&id) else { return Ok(false) };
+        let answered = match answered {
+            Ok(answered) => answered,
+            Err(error) => {
+                dir.rests(now);
+                if error.is_away() {
+                    return Err(error);
+                }
+                if matches!(error.code(), Errno::EINVAL | Errno::EOPNOTSUPP) {
+                    state.refused_until = Some(now + REFUSED);
+                }
+                return Ok(false);
+            }
+        };
+        let is_granted = answered.grant > 0 && answered.grant >= revoked;
+        let Reply::Alone { dir: inode, first, stripings, now: time } = answered.reply else {
+            return Ok(false);
+        };
+        match stripings.0.len() {
+            0 if first == 0 => {
+                state.refused_until = Some(now + REFUSED);
+                return Ok(false);
+            }
+            0 => {
+                dir.rests_until = now + REFUSED;
+                return Ok(false);
+            }
+            _ if !is_granted || answered.greetings != greetings => {
+                dir.rests(now);
+                return Ok(false);
+            }
+            // It may be another by now.
+            _ if dir.forgotten != forgotten => return Ok(false),
+            _ => {}
+        }
+        if !dir.is_alone(now) {
+            dir.since = now;
+        }
+        let numbers = (first..).zip(stripings.0);
+        (dir.inode, dir.numbers) = (Some(inode), numbers.collect());
+        (dir.clock, dir.rests_until) = ((now, time), now);
+        (dir.good_until, dir.until) = (now + NUMBERS_KEPT, Some(answered.asked + LEASE_TIME));
+        Ok(dir.is_ready(now))
+    }
+
+    fn make_now(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        caller: &Caller,
+        op: &Op,
+    ) -> Option<(Inode, Opened)> {
+        let Op::Create { parent, name, mode, gid, target, .. } = op else { return None };
+        let now = self.wire.net.now();
+        let mut state = self.lock();
+        state.meet_greeting(&self.wire);
+        // Looked at once more: others of this client make files, too.
+        let is_in_the_way = |(dir, changed): &(Id, Option<Name>)| {
+            dir == parent && changed.as_ref().is_none_or(|changed| changed == name)
+        };
+        let is_changing = state.changes_any > 0 || state.changing.iter().any(is_in_the_way);
+        if is_changing || !state.has_room(self) || !self.leads_nowhere(caller, *parent, name) {
+            return None;
+        }
+        let dir = state.dirs.get_mut(parent).filter(|dir| dir.is_ready(now))?;
+        let within = dir.inode.as_ref()?;
+        if !may(caller, within, access::WRITE | access::EXECUTE) {
+            return None;
+        }
+        let new = New { mode: *mode, gid: *gid, rdev: 0, target };
+        let at = dir.time(now);
+        let until = dir.until;
+        let (id, _) = dir.numbers.front()?;
+        let mut inode = new.foretold(*id, caller, within, at)?;
+        let (id, striping) = dir.numbers.pop_front()?;
+        inode.striping = Some(striping.clone());
+        let opened = Opened::late(session, id);
+        let made = Made {
+            id,
+            parent: *parent,
+            name: name.clone(),
+            mode: *mode,
+            gid: *gid,
+            at,
+            striping,
+            opened: opened.clone(),
+        };
+        let said = made.op(None, Vec::new(), Set::default());
+        let kept = Kept {
+            caller: caller.clone(),
+            sent: self.wire.cache.sending(&said, now),
+            made: Some(made),
+            write: None,
+            data: Vec::new(),
+            set: Set::default(),
+            since: now,
+        };
+        let place = Some((*parent, name.clone()));
+        let told = inode.clone();
+        let alone = Alone { until, inode, place, kept: Some(kept), going: None, failed: None };
+        state.files.insert(id, alone);
+        self.unmade.fetch_add(1, Ordering::AcqRel);
+        self.watch(&mut state);
+        Some((told, opened))
+    }
+}
+
+/// A change of this client's own is under way: nothing is made late meanwhile where it may make a difference. It may have
+/// been done however it ends.
+pub struct Changing {
+    late: Arc<Late>,
+    /// Directories, or one name in them.
+    places: Vec<(Id, Option<Name>)>,
+    is_any: bool,
+}
+
+impl Late {
+    /// A request is about to be sent, or what has to be said before it.
+    pub fn changing(self: &Arc<Self>, op: &Op) -> Option<Changing> {
+        if !self.is_on || !op.is_logged() {
+            return None;
+        }
+        let changes = op.changes();
+        let named = changes.made.iter().chain(&changes.moved);
+        let named = named.map(|&(dir, name)| (dir, Some(name.clone())));
+        let content = changes.content.iter().map(|id| (*id, None));
+        let places: Vec<_> = content.chain(named).collect();
+        let now = self.wire.net.now();
+        // A directory goes, or comes to be elsewhere: which one, is not known.
+        let may_be_dir = |(dir, name): &(Id, &Name)| self.wire.cache.may_be_dir(*dir, name, now);
+        let is_any = changes.moved.iter().any(may_be_dir);
+        let mut state = self.lock();
+        changes.content.iter().for_each(|id| state.forget_dir(*id));
+        state.changing.extend(places.iter().cloned());
+        state.changes_any += usize::from(is_any);
+        Some(Changing { late: self.clone(), places, is_any })
+    }
+}
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        let mut state = self.late.lock();
+        for place in &self.places {
+            if place.1.is_none() {
+                state.forget_dir(place.0);
+            }
+            if let Some(at) = state.changing.iter().position(|changing| changing == place) {
+                state.changing.swap_remove(at);
+            }
+        }
+        if self.is_any {
+            state.changes_any -= 1;
+            state.forget_dirs();
+        }
+    }
+}
+
+/// A directory is being asked for; dropped when that is over.
+struct Asking<'a> {
+    late: &'a Late,
+    id: Id,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let mut state = self.late.lock();
+        state.dirs.get_mut(&self.id).into_iter().for_each(|dir| dir.is_asking = false);
+    }
+}
+
+impl State {
+    /// Who was alone before a greeting is not any more.
+    fn meet_greeting(&mut self, wire: &Wire) {
+        let greetings = wire.memory.greetings();
+        if std::mem::replace(&mut self.greetings, greetings) != greetings {
+            self.forget_dirs();
+        }
+    }
+}
