@@ -93,7 +93,7 @@ pub struct Wish {
     #[arg(long, value_name = "MODE", default_value = Consistency::Strict.name(),
           value_parser = super::consistency::parse)]
     consistency: Consistency,
-    /// Say everything that is done to new files at once, for two or three times the requests
+    /// Say everything that is done to new files at once, for up to four times the requests
     ///
     /// Without it, what is written to a new file that nobody else has asked for yet, its times and
     /// mode, and its name where nobody else works in the directory, are said together: at its close, at

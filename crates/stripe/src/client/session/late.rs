@@ -12,6 +12,9 @@
 //!
 //! Only what cannot be refused, but for want of space or of the server, is kept: whether it was done is
 //! told by the next sync or close.
+//!
+//! Where it is alone with the directory the making itself is kept, and said with the rest as one [`Op::Make`]: see
+//! [`dirs`].
 
 mod calls;
 mod concern;

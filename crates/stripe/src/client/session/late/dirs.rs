@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Directories that are kept track of.
-const DIRS_MAX: usize = 256;
+const DIRS_MAX: usize = 1024;
 /// Numbers that are asked for first, and at most.
 const NUMBERS_FIRST: u16 = 16;
 const NUMBERS_MAX: u16 = 64;
@@ -101,6 +101,7 @@ impl Dir {
     }
 
     fn forget(&mut self) {
+        self.numbers.clear();
         self.until = None;
         self.forgotten += 1;
     }
