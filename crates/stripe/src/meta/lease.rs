@@ -188,7 +188,7 @@ impl Leases {
                 let before = std::mem::replace(&mut holder.until, until);
                 // One that was over has ended what went with it.
                 if before <= now {
-                    self.open_to_all(session, lease.id);
+                    self.is_over(session, lease);
                 }
             }
             None => {
@@ -208,6 +208,13 @@ impl Leases {
     pub fn open_to_all(&mut self, session: u64, id: Id) {
         if self.alone.get(&id) == Some(&session) {
             self.alone.remove(&id);
+        }
+    }
+
+    /// A session has this lease no longer: that on what a file is and holds is what it was alone with it by.
+    fn is_over(&mut self, session: u64, lease: Lease) {
+        if !lease.place {
+            self.open_to_all(session, lease.id);
         }
     }
 
@@ -349,7 +356,7 @@ impl Leases {
         held.by.retain(|holder| holder.session != session || !holder.is_told);
         let gone = before - held.by.len();
         if gone > 0 {
-            self.open_to_all(session, lease.id);
+            self.is_over(session, lease);
         }
         (0..gone).for_each(|_| self.uncount(session));
     }
@@ -381,7 +388,7 @@ impl Leases {
                 Some(end) => self.ends.push_back((end, lease)),
             }
             for session in gone {
-                self.open_to_all(session, lease.id);
+                self.is_over(session, lease);
                 self.uncount(session);
             }
         }

@@ -273,3 +273,32 @@ fn nobody_is_alone_with_a_file_for_longer_than_its_lease() {
     scene.leases.end_session(1);
     assert!(!scene.leases.is_any_alone());
 }
+
+#[test]
+fn who_is_alone_with_a_directory_stays_so_when_the_lease_on_its_place_goes() {
+    let content = Lease { id: 7, place: false };
+    let place = Lease { id: 7, place: true };
+    let is_alone = |scene: &Scene| {
+        scene.leases.is_alone(A, 7, scene.now) && scene.leases.is_alone_elsewhere(B, 7, scene.now)
+    };
+
+    // It runs out,
+    let mut scene = Scene::new();
+    scene.grant(A, &[content, place]);
+    scene.leases.leave_alone(A, 7);
+    for _ in 0..4 {
+        scene.now += LEASE_TIME / 2;
+        assert_ne!(scene.grant(A, &[content]), 0);
+        assert!(is_alone(&scene));
+    }
+    // is granted anew after that,
+    assert_ne!(scene.grant(A, &[place]), 0);
+    assert!(is_alone(&scene));
+    // or is taken back.
+    let claim = scene.change(B, &[place]).expect("A holds it");
+    let (number, told) = scene.leases.take_revocation(A).expect("A is told");
+    assert_eq!(told, [place]);
+    assert!(scene.leases.listen(A, number));
+    assert!(!scene.waits(&claim));
+    assert!(is_alone(&scene));
+}
