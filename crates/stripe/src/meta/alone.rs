@@ -10,9 +10,9 @@ use super::create::{New, with_type};
 use super::fault::{Fault, refuse};
 use super::inline::{check_data, check_pieces, inline_max};
 use super::keys::Stored;
-use super::names::{COOKIE_FIRST, changed, check_name, is_dots, must_be_alive, touched};
+use super::names::{COOKIE_FIRST, changed, must_be_alive, touched};
 use super::owned::Owner;
-use super::permission::{access, check, mode, written_by};
+use super::permission::{mode, written_by};
 use super::{Applied, Store};
 use crate::distribution;
 use crate::kv::Kv;
@@ -91,21 +91,12 @@ impl<K: Kv> Store<K> {
             return refuse(Errno::EINVAL, "no file to be made");
         };
         let (caller, now) = (&request.caller, request.now);
-        check_name(name)?;
-        if is_dots(name) {
-            return refuse(Errno::EEXIST, format!("{name} is in every directory"));
-        }
         let new = New { mode: with_type(bits)?, gid, rdev: 0, target: &Name::EMPTY };
         if new.mode & mode::TYPE != mode::REGULAR || mask & !MASK != 0 {
             let text = format!("file {id} is no regular one, or more is set than mode and times");
             return refuse(Errno::EINVAL, text);
         }
-        let dir = self.dir_to_search(parent, caller)?;
-        if self.named(parent, name)?.is_some() {
-            return refuse(Errno::EEXIST, format!("{name} exists in directory {parent}"));
-        }
-        must_be_alive(&dir.inode)?;
-        check(caller, &dir.inode, access::WRITE)?;
+        let dir = self.dir_for_new(caller, parent, name)?;
         if id == 0 || id >= self.counters.id_next || self.exists(id)? {
             return refuse(Errno::EINVAL, format!("number {id} was not given for a new file"));
         }

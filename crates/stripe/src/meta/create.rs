@@ -2,7 +2,7 @@
 
 use super::fault::{Fault, refuse};
 use super::keys::{Named, Stored};
-use super::names::{COOKIE_FIRST, check_name, is_dots, must_be_alive, touched};
+use super::names::{COOKIE_FIRST, check_name, is_dots, may_enter, touched};
 use super::owned::Owner;
 use super::permission::{access, check, mode};
 use super::{Applied, Store, node};
@@ -54,8 +54,7 @@ impl<K: Kv> Store<K> {
             Some(named) => return self.create_existing(request, &named, *open, *access),
             None => {}
         }
-        must_be_alive(&dir.inode)?;
-        check(caller, &dir.inode, access::WRITE)?;
+        may_enter(caller, &dir.inode)?;
         new.check(caller)?;
         if new.mode & mode::TYPE == mode::REGULAR {
             self.must_be_laid_out(dir.inode.hint.as_ref())?;
@@ -70,6 +69,22 @@ impl<K: Kv> Store<K> {
             self.add_open(request.session, made.inode.id);
         }
         Ok(Applied::Reply(Reply::Created { inode: made.inode, created: true }))
+    }
+
+    /// The directory of a name that is to be made, and may be: there is none yet.
+    pub(super) fn dir_for_new(
+        &self,
+        caller: &Caller,
+        parent: Id,
+        name: &Name,
+    ) -> Result<Stored, Fault> {
+        check_name(name)?;
+        let dir = self.dir_to_search(parent, caller)?;
+        if is_dots(name) || self.named(parent, name)?.is_some() {
+            return refuse(Errno::EEXIST, format!("{name} exists in directory {parent}"));
+        }
+        may_enter(caller, &dir.inode)?;
+        Ok(dir)
     }
 
     /// A file that was made comes into its directory.
@@ -140,14 +155,8 @@ impl<K: Kv> Store<K> {
         parent: Id,
         name: &Name,
     ) -> Result<Applied, Fault> {
-        check_name(name)?;
         let mut file = self.stored(id)?;
-        let mut dir = self.dir_to_search(parent, &request.caller)?;
-        if is_dots(name) || self.named(parent, name)?.is_some() {
-            return refuse(Errno::EEXIST, format!("{name} exists in directory {parent}"));
-        }
-        must_be_alive(&dir.inode)?;
-        check(&request.caller, &dir.inode, access::WRITE)?;
+        let mut dir = self.dir_for_new(&request.caller, parent, name)?;
         if file.inode.is_dir() {
             return refuse(Errno::EPERM, "directories have one name");
         }

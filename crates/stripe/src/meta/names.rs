@@ -136,6 +136,12 @@ pub(super) fn must_be_dir(inode: &Inode) -> Result<(), Fault> {
     }
 }
 
+/// Refuses an entry where the caller may not put one, or nobody may any more.
+pub(super) fn may_enter(caller: &Caller, dir: &Inode) -> Result<(), Fault> {
+    must_be_alive(dir)?;
+    check(caller, dir, access::WRITE)
+}
+
 /// Refuses to put an entry into a directory that was removed.
 pub(super) fn must_be_alive(dir: &Inode) -> Result<(), Fault> {
     match dir.nlink {

@@ -6,9 +6,9 @@
 use super::create::New;
 use super::fault::{Fault, refuse};
 use super::keys::{self, NAMEABLE, Stored};
-use super::names::must_be_alive;
+use super::names::may_enter;
 use super::owned::Owner;
-use super::permission::{access, check, mode};
+use super::permission::mode;
 use super::{Applied, Store};
 use crate::kv::Kv;
 use crate::ops::{Op, Reply, Request};
@@ -23,8 +23,7 @@ impl<K: Kv> Store<K> {
         self.must_be_live(request.session)?;
         let caller = &request.caller;
         let dir = self.dir_to_search(parent, caller)?;
-        must_be_alive(&dir.inode)?;
-        check(caller, &dir.inode, access::WRITE)?;
+        may_enter(caller, &dir.inode)?;
         self.must_be_laid_out(dir.inode.hint.as_ref())?;
         let bits = mode::REGULAR | bits & mode::PERMISSIONS;
         let new = New { mode: bits, gid, rdev: 0, target: &Name::EMPTY };

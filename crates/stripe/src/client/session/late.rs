@@ -253,16 +253,14 @@ impl Late {
         if !self.is_on {
             return Ok(());
         }
-        self.settle(&concern(op)).await;
-        match *op {
+        let concern = concern(op);
+        self.settle(&concern).await;
+        self.was_made(&match (op, concern) {
             // A directory that was synced has all names that were made in it.
-            Op::Fsync { id } => self.was_made(&Concern::One(id)),
-            ref op => match concern(op) {
-                Concern::One(id) => self.was_made(&Concern::Being(id)),
-                Concern::Being(id) => self.was_made(&Concern::Being(id)),
-                _ => Ok(()),
-            },
-        }
+            (Op::Fsync { id }, _) => Concern::One(*id),
+            (_, Concern::One(id) | Concern::Being(id)) => Concern::Being(id),
+            _ => Concern::Nothing,
+        })
     }
 
     /// The last handle was closed of a file that was not made.
@@ -285,7 +283,7 @@ impl Late {
 
     /// Refuses what concerns a file that was not made after all: nobody else can say why.
     fn was_made(&self, concern: &Concern<'_>) -> Result<()> {
-        if self.unmade.load(Ordering::Acquire) == 0 || matches!(concern, Concern::All) {
+        if self.unmade.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
         let state = self.lock();
