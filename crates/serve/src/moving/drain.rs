@@ -5,6 +5,7 @@ use super::mover::{Mover, PASSES, PAUSE, Sight, Tried};
 use covey_io::task;
 use covey_stripe::check::laid_out_after;
 use covey_stripe::client::Result;
+use covey_stripe::meta::NUMBERS_OVER;
 use covey_stripe::ops::{Id, Inode, Striping};
 use covey_wire::Name;
 use std::time::{Duration, Instant};
@@ -19,23 +20,30 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Moves files until none is laid out on the server.
 pub(super) async fn drain(mover: &Mover<'_>, server: u16) -> Result<()> {
     let (mut left, mut fruitless) = (Vec::new(), 0);
+    let began = task::now();
     while is_ready(mover, server).await? {
         let stays = match chains::away(mover, server).await? {
             Away::All => return Ok(()),
             Away::Stay(why) => Some(why),
             Away::None => None,
         };
-        let is_all = left.is_empty();
-        let tried = if is_all {
+        // Before it is said what stays, all are looked at once more: files may have come by layouts from before.
+        let is_last = fruitless + 1 == PASSES;
+        let before = std::mem::take(&mut left);
+        let tried = if before.is_empty() || is_last {
             let bytes = laid_out(mover, server).await?;
             let Some(bytes) = bytes else { return Ok(()) };
             mover.expects(bytes);
             try_all(mover, server).await?
         } else {
-            try_some(mover, std::mem::take(&mut left), server).await?
+            try_some(mover, before, server).await?
         };
         mover.report(&tried);
-        fruitless = if tried.moved > 0 { 0 } else { fruitless + 1 };
+        fruitless = match tried.moved {
+            0 if is_last && task::now() < began + NUMBERS_OVER => fruitless,
+            0 => fruitless + 1,
+            _ => 0,
+        };
         if tried.moved > 0 {
             mover.control.goes_on();
         }
