@@ -146,7 +146,8 @@ impl Options {
 
     fn client(&self) -> client::Options {
         let (hard, caching, delegations) = (self.hard, Caching::Leases, self.delegations);
-        client::Options { hard, caching, delegations, ..client::Options::default() }
+        let late_removals = delegations;
+        client::Options { hard, caching, delegations, late_removals, ..client::Options::default() }
     }
 
     fn mount(&self, config: &Config) -> MountOptions {

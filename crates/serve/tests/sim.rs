@@ -8,6 +8,8 @@ mod chain_move;
 mod kept;
 #[path = "sim/lost_disk.rs"]
 mod lost_disk;
+#[path = "sim/removed.rs"]
+mod removed;
 #[path = "sim/rot.rs"]
 mod rot;
 #[path = "sim/scenes.rs"]
@@ -151,6 +153,26 @@ fn where_quotas_are_counted_files_are_made_when_they_are_opened() {
 fn a_close_tells_that_the_name_was_taken_meanwhile() {
     let told = (0..20).filter(|&seed| kept::a_name_is_taken_meanwhile(seed)).count();
     assert!(told > 0, "no name was taken");
+}
+
+#[test]
+fn a_name_that_is_removed_and_not_said_is_gone_for_all_who_ask() {
+    removed::another_asks();
+}
+
+#[test]
+fn a_name_that_is_removed_and_not_said_is_gone_for_its_remover() {
+    removed::its_remover_asks();
+}
+
+#[test]
+fn of_many_names_that_are_removed_none_is_left_and_no_other_goes() {
+    removed::many_are_removed();
+}
+
+#[test]
+fn what_came_by_a_name_after_it_was_removed_stays() {
+    (0..20).for_each(removed::what_came_meanwhile_stays);
 }
 
 #[test]

@@ -96,6 +96,8 @@ pub struct Options {
     /// What is done to a new file that nobody else knows yet may be said some milliseconds late, and in one:
     /// at its close at the latest. Needs [`Caching::Leases`].
     pub delegations: bool,
+    /// Removals, too, where all else is done late: for who ends, in good order, no sooner than it has said goodbye.
+    pub late_removals: bool,
     /// A name for logs and status: host and pid.
     pub name: String,
 }
@@ -108,6 +110,7 @@ impl Default for Options {
             io_deadline: Duration::from_secs(30),
             caching: Caching::default(),
             delegations: false,
+            late_removals: false,
             name: String::new(),
         }
     }
@@ -428,6 +431,9 @@ impl Fs {
     /// Removes a name.
     pub async fn unlink(&self, who: &Caller, parent: Id, name: &Name, what: Removal) -> Result<()> {
         let dir = what.is_dir();
+        if !dir && self.shared.session.remove_late(who, parent, name).await? {
+            return Ok(());
+        }
         self.change(who, Op::Unlink { parent, name: name.clone(), dir }).await.map(|_| ())
     }
 

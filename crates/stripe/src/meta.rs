@@ -64,7 +64,7 @@ pub use names::{ENTRY_BYTES, NAME_BYTES_MAX, is_dots};
 pub use owned::quota;
 pub use permission::{access, may, mode, without_privilege};
 pub use places::place;
-pub use remove::{PendingCut, Reclaim};
+pub use remove::{PendingCut, Reclaim, TAKEN_MAX};
 pub use session::{REPLIES_KEPT_MAX, SessionInfo};
 pub use xattr::{XATTR_FILE_BYTES_MAX, XATTR_LIST_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 
@@ -432,6 +432,7 @@ impl<K: Kv> Store<K> {
             Op::CreateWrite { .. } => self.create_write(request),
             Op::Alone { dir, count } => self.alone(request, *dir, *count),
             Op::Make { .. } => self.make(request),
+            Op::Remove { dir, ids, names } => self.remove_all(request, *dir, &ids.0, &names.0),
             Op::Reserve { id, length } => self.reserve(request, *id, *length),
             Op::Commit { id, offset, length } => {
                 self.end_append(request, *id, (*offset, *length), None)
@@ -482,6 +483,7 @@ impl<K: Kv> Store<K> {
             Op::Bye {} => self.bye(request.session),
             Op::Walk { from, names } => self.walk(caller, *from, &names.0),
             Op::Getattr { id } => Ok(node(self.stored(*id)?.inode)),
+            Op::Take { dir, ids } => self.take(*dir, &ids.0),
             Op::Room { id, end } => self.room(request, *id, *end),
             Op::OpenRead { .. } => self.open_read(request),
             &Op::ReadInline { id, offset, count } => self.read_inline(id, offset, count),

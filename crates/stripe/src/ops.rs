@@ -260,7 +260,7 @@ record! {
 
 operations! {
     /// An operation. Behind its fields stands what holds for it: whether it is `logged`, `grows` the
-    /// store and so on, the files whose `content` changes, and the names that it `makes` or `moves`.
+    /// store and so on, the files whose `content` changes, and the names that it `makes` or `moves` (or `moves_all`, of a list).
     pub enum Op for () {
         /// opens a session (0), logged so that its number outlives the server, or comes back to one
         /// after a lost connection or a restart; `files` are open in it, once per listing, and
@@ -440,6 +440,12 @@ operations! {
         44 Tmpfile { parent: u64, mode: u32, gid: u32, access: u8 } [logged grows],
         /// sets how mounts keep what they know of a file, and of what is made in a directory
         45 SetConsistency { id: u64, consistency: u8 } [logged] content(id),
+        /// volatile: leaves the session alone with these files of a directory, and with the directory, where the answer is
+        /// granted: see Alone. Answered with the directory
+        46 Take { dir: u64, ids: List<u64> },
+        /// removes names that the session has removed late, as Unlink does, each if it leads to this file still: Done, or the files
+        /// of those that do not
+        47 Remove { dir: u64, ids: List<u64>, names: List<Name> } [logged opens] moves_all(dir names),
         /// writes pieces of what lies with the inode, all of the same write; the size becomes at least
         /// `end` as with Extend (0: it stays). `hole`: what the write has beyond leaves holes
         50 WriteInline { id: u64, epoch: u32, end: u64, hole: bool, pieces: List<InlinePiece>,

@@ -303,3 +303,40 @@ fn what_fstat_says_of_a_file_that_was_just_made_stays_so() {
     }
     assert_eq!(fs::read_dir(two.join("d")).unwrap().count(), 50);
 }
+
+#[test]
+fn names_that_are_removed_on_one_mount_are_gone_on_the_other_whoever_asks_how() {
+    let Some((_cluster, one, two)) = two_mounts(2) else { return };
+    for round in 0..24_usize {
+        let (remover, looker) = if round % 2 == 0 { (&one, &two) } else { (&two, &one) };
+        let dir = looker.join(format!("d{round}"));
+        fs::create_dir(&dir).unwrap();
+        for at in 0..30 {
+            fs::write(dir.join(format!("f{at:02}")), "x").unwrap();
+        }
+        fs::hard_link(dir.join("f29"), looker.join(format!("link{round}"))).unwrap();
+        let open = File::open(dir.join("f29")).unwrap();
+        let from = remover.join(format!("d{round}"));
+        // As `rm -r` walks.
+        let mut names: Vec<_> =
+            fs::read_dir(&from).unwrap().map(|entry| entry.unwrap().path()).collect();
+        names.sort();
+        for path in &names {
+            assert!(fs::symlink_metadata(path).unwrap().is_file());
+        }
+        names.iter().for_each(|path| fs::remove_file(path).unwrap());
+        match round / 2 % 6 {
+            0 => assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "round {round}"),
+            1 => assert!(!is_there(&dir.join("f29")), "round {round}"),
+            2 => assert_eq!(fstat(&open).unwrap().st_nlink, 1, "round {round}"),
+            3 => {
+                let link = fs::metadata(looker.join(format!("link{round}"))).unwrap();
+                assert_eq!(link.nlink(), 1, "round {round}");
+            }
+            4 => drop(File::create_new(dir.join("f29")).unwrap()),
+            _ => fs::remove_dir(&dir).unwrap(),
+        }
+        assert_eq!(io::read_to_string(open).unwrap(), "x", "round {round}");
+        assert_eq!(is_there(&from.join("f29")), round / 2 % 6 == 4, "round {round}");
+    }
+}

@@ -87,6 +87,10 @@ impl Meta {
             {
                 leases.leave_alone(session, *dir);
             }
+            (Op::Take { dir, ids }, Reply::Node { .. }) if grant > 0 => {
+                let taken = [*dir].into_iter().chain(ids.0.iter().copied());
+                taken.for_each(|id| leases.leave_alone(session, id));
+            }
             (Op::Amend { id, last: true, .. }, _) => leases.open_to_all(session, *id),
             _ => {}
         }
@@ -110,12 +114,16 @@ impl Meta {
     /// What a request takes back before it is applied: leases on what it changes, and the files that
     /// it asks for and others are alone with.
     fn taken_back(&self, session: u64, op: &Op) -> Result<Vec<Lease>> {
-        let mut taken = if op.is_logged() { self.store_mut().changes(op)? } else { Vec::new() };
+        let content = |id| Lease { id, place: false };
+        let mut taken = match op {
+            Op::Take { dir, ids } => [*dir].iter().chain(&ids.0).map(|id| content(*id)).collect(),
+            op if op.is_logged() => self.store_mut().changes(op)?,
+            _ => Vec::new(),
+        };
         let (leases, now) = (self.leases.leases.borrow(), task::now());
         if !leases.is_any_alone() {
             return Ok(taken);
         }
-        let content = |id| Lease { id, place: false };
         if let Op::Readdir { id: dir, plus: true, .. } = op {
             // Which files it will tell of is not known before.
             let (store, alone) = (self.store_mut(), leases.alone_elsewhere(session, now));
@@ -151,7 +159,17 @@ impl Meta {
             {
                 false
             }
-            op if op.is_logged() => leases.concern_others(request.session, now),
+            Op::Remove { dir, ids, .. }
+                if [*dir]
+                    .iter()
+                    .chain(&ids.0)
+                    .all(|id| leases.is_alone(request.session, *id, now)) =>
+            {
+                false
+            }
+            op if op.is_logged() || matches!(op, Op::Take { .. }) => {
+                leases.concern_others(request.session, now)
+            }
             _ => leases.is_any_alone() && leases.concern_others(request.session, now),
         }
     }

@@ -46,22 +46,22 @@ impl Pair {
     }
 }
 
-async fn mkdir(fs: &Fs, parent: Id, text: &str) -> Id {
+pub async fn mkdir(fs: &Fs, parent: Id, text: &str) -> Id {
     let made = fs.make(&root(), parent, &name(text), 0o040777, 0, name("")).await;
     made.expect("nothing is broken").id
 }
 
-async fn create(fs: &Fs, dir: Id, text: &str) -> Result<(Inode, File)> {
+pub async fn create(fs: &Fs, dir: Id, text: &str) -> Result<(Inode, File)> {
     fs.create(&root(), dir, &name(text), 0o644, Taken::Refuse, access::BOTH).await
 }
 
-async fn list(fs: &Fs, dir: Id, listing: Listing) -> Vec<(String, Option<u64>)> {
+pub async fn list(fs: &Fs, dir: Id, listing: Listing) -> Vec<(String, Option<u64>)> {
     let page = fs.readdir(&root(), dir, 0, u64::MAX, 1 << 20, listing).await;
     let entries = page.expect("nothing is broken").entries.into_iter();
     entries.map(|entry| (entry.name.lossy().into(), entry.inode.map(|inode| inode.size))).collect()
 }
 
-fn code<T>(result: Result<T>) -> u32 {
+pub fn code<T>(result: Result<T>) -> u32 {
     result.err().map_or(0, |error: Error| error.code())
 }
 

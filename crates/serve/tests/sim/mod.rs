@@ -214,7 +214,8 @@ pub async fn connect(name: &str) -> Fs {
 pub async fn connect_as(name: &str, caching: Caching, delegations: bool) -> Fs {
     loop {
         let name = name.to_owned();
-        let options = Options { name, caching, delegations, ..Options::default() };
+        let late_removals = delegations;
+        let options = Options { name, caching, delegations, late_removals, ..Options::default() };
         match Fs::connect(Arc::new(net::SimNet), "meta", options).await {
             Ok(fs) => return fs,
             Err(_) => task::sleep(Duration::from_millis(200)).await,

@@ -243,15 +243,47 @@ impl Cache {
         Sent { at: now, clock: state.clock, scope, loses }
     }
 
+    /// One more change is to be sent with those of a request that is about to be.
+    pub fn sending_too(&self, sent: &mut Sent, op: &Op, now: Instant) {
+        if !self.is_on() {
+            return;
+        }
+        let mut state = self.lock();
+        let loses = state.loses(op, now);
+        sent.loses = sent.loses.take().zip(loses).map(|(all, more)| [all, more].concat());
+        let mut scope = scope::of(op, &mut |dir, name| state.id_of(dir, name, now));
+        scope.ids.retain(|id| !sent.scope.ids.contains(id));
+        state.begin(&scope);
+        sent.clock = state.clock;
+        sent.scope.join(scope);
+    }
+
+    /// Up to so many files in a directory, by their numbers, from this one on: those of which all is known.
+    pub fn files_in(&self, dir: Id, from: Id, count: usize, now: Instant) -> Vec<Id> {
+        let mut state = self.lock();
+        let Some(known) = state.find(dir, now) else { return Vec::new() };
+        let mut ids: Vec<Id> = known.names.ids().filter(|&id| id >= from).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let all_changed = state.all_changed;
+        let is_file = |id: &Id| {
+            let known = state.find(*id, now);
+            known.is_some_and(|known| !known.inode.is_dir() && known.is_exact(all_changed))
+        };
+        ids.into_iter().filter(is_file).take(count).collect()
+    }
+
     /// A request was answered.
     pub fn learn(&self, sent: Sent, op: &Op, answer: &Answer, now: Instant) {
         if !self.is_on() {
             return;
         }
         let mut state = self.lock();
-        // Of a file that is new there is no other change.
+        // Of a file that is new there is no other change; of a directory, whatever else changed.
         let made = match op {
-            Op::Make { id, .. } => Some(*id).filter(|id| state.is_alone_with(*id, sent.clock)),
+            Op::Make { id, .. } | Op::Remove { dir: id, .. } => {
+                Some(*id).filter(|id| state.is_alone_with(*id, sent.clock))
+            }
             _ => None,
         };
         let alone = state.is_alone(&sent);
@@ -335,6 +367,7 @@ impl State {
     /// [`Sent::loses`]. Only the first of two removals that meet knows that the file has another name.
     fn loses(&mut self, op: &Op, now: Instant) -> Option<Vec<Id>> {
         let (dir, name) = match op {
+            Op::Remove { ids, .. } => return Some(ids.0.clone()),
             Op::Unlink { parent, name, .. } => (*parent, name),
             Op::Rename { to, to_name, .. } => (*to, to_name),
             _ => return None,
@@ -398,6 +431,11 @@ impl State {
             {
                 met.push(name.clone());
             }
+        }
+        let mut dirs: Vec<Id> = scope.names.iter().map(|(dir, _)| *dir).collect();
+        dirs.dedup();
+        for dir in dirs {
+            self.known(dir).into_iter().for_each(|dir| dir.names.ended());
         }
         met
     }

@@ -129,10 +129,10 @@ impl Session {
         };
         let dead_after = options.dead_after;
         let cache = Arc::new(Cache::new(options.caching));
-        let delegations = options.delegations;
+        let (delegations, late_removals) = (options.delegations, options.late_removals);
         let link = Link::new(net.clone(), server, "/meta", options, Some(Box::new(greet)));
         let wire = Arc::new(Wire { link, net, memory, cache });
-        let late = Late::new(wire.clone(), delegations);
+        let late = Late::new(wire.clone(), delegations, late_removals);
         let (listening, tells) = Default::default();
         Session { dead_after, wire, late, listening, tells }
     }
@@ -335,6 +335,11 @@ impl Session {
     pub fn set_late(&self, caller: &Caller, op: &Op) -> Option<Inode> {
         let &Op::Setattr { id, mask, mode, uid, gid, atime, mtime, .. } = op else { return None };
         self.late.set(caller, id, late::Set { mask, mode, uid, gid, atime, mtime })
+    }
+
+    /// Removes a file's name late, if that may be.
+    pub async fn remove_late(&self, caller: &Caller, parent: Id, name: &Name) -> Result<bool> {
+        self.late.remove(caller, parent, name).await
     }
 
     /// Writes late what lies with the inode, if that may be.

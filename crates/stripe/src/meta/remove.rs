@@ -10,13 +10,17 @@
 
 use super::fault::{Fault, refuse};
 use super::keys::{self, CutRow, Stored, mark};
-use super::names::{check_name, touched};
+use super::names::{check_name, must_be_alive, touched};
 use super::permission::{access, check, check_sticky};
-use super::{Applied, Store, Work, done};
+use super::{Applied, Store, Work, done, node};
 use crate::kv::Kv;
-use crate::ops::{Id, Nanos, Op, Request, Striping};
+use crate::ops::{Id, Nanos, Op, Reply, Request, Striping};
 use covey_ninep::tree::Errno;
-use covey_wire::Name;
+use covey_wire::{List, Name};
+use std::collections::HashSet;
+
+/// Files that a session takes, or removes, at once.
+pub const TAKEN_MAX: usize = 256;
 
 /// Objects that must be removed: see [`Work::Remove`](super::Work).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,6 +129,64 @@ impl<K: Kv> Store<K> {
         self.save(&dir)?;
         self.lose_name(&mut victim, request.now)?;
         Ok(done())
+    }
+
+    /// Removes names of files that the session has removed before: each that leads to its file still, of the others it says which
+    /// files were meant. All is checked before anything is written.
+    pub(super) fn remove_all(
+        &mut self,
+        request: &Request,
+        parent: Id,
+        ids: &[Id],
+        names: &[Name],
+    ) -> Result<Applied, Fault> {
+        if ids.len() != names.len() || names.len() > TAKEN_MAX {
+            let (names, files) = (names.len(), ids.len());
+            let text = format!("{names} names of {files} files, at most {TAKEN_MAX} at once");
+            return refuse(Errno::EINVAL, text);
+        }
+        let caller = &request.caller;
+        let mut dir = self.dir_to_search(parent, caller)?;
+        check(caller, &dir.inode, access::WRITE)?;
+        let (mut found, mut skipped) = (Vec::new(), Vec::new());
+        let mut seen = HashSet::new();
+        for (id, name) in ids.iter().zip(names) {
+            check_name(name)?;
+            // Whatever has come by that name since is another's.
+            let named =
+                self.named(parent, name)?.filter(|named| named.id == *id && !named.is_dir());
+            match named {
+                Some(named) if seen.insert(name) => {
+                    check_sticky(caller, &dir.inode, &self.entry_inode(&named)?.inode)?;
+                    found.push((name, named));
+                }
+                _ => skipped.push(*id),
+            }
+        }
+        for (name, named) in &found {
+            self.remove_entry(&mut dir, name, named, request.now)?;
+            // Two of the names may be of one file.
+            self.lose_name(&mut self.stored(named.id)?, request.now)?;
+        }
+        if !found.is_empty() {
+            self.save(&dir)?;
+        }
+        Ok(if skipped.is_empty() {
+            done()
+        } else {
+            Applied::Reply(Reply::Ids { ids: List(skipped) })
+        })
+    }
+
+    /// Before names are removed late: see [`Op::Take`].
+    pub(super) fn take(&self, id: Id, ids: &[Id]) -> Result<Applied, Fault> {
+        if ids.len() > TAKEN_MAX {
+            let text = format!("{} files to be taken, at most {TAKEN_MAX} at once", ids.len());
+            return refuse(Errno::EINVAL, text);
+        }
+        let dir = self.dir(id)?.inode;
+        must_be_alive(&dir)?;
+        Ok(node(dir))
     }
 
     /// A file lost a name (a directory: its only one).

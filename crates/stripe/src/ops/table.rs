@@ -42,6 +42,7 @@ macro_rules! operations {
                 $(content($($id:ident),*))?
                 $(makes($($made_in:ident $made:ident),*))?
                 $(moves($($moved_in:ident $moved:ident),*))?
+                $(moves_all($all_moved_in:ident $all_moved:ident))?
             ),* $(,)?
         }
     ) => {
@@ -74,6 +75,7 @@ macro_rules! operations {
                         $($(changes.content.push(*$id);)*)?
                         $($(changes.made.push((*$made_in, $made));)*)?
                         $($(changes.moved.push((*$moved_in, $moved));)*)?
+                        $(changes.moved.extend($all_moved.0.iter().map(|name| (*$all_moved_in, name)));)?
                     })*
                 }
                 changes

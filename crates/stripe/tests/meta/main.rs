@@ -15,6 +15,7 @@ mod projects;
 mod quotas;
 mod readdir;
 mod refusals;
+mod removals;
 mod rename;
 mod sessions;
 mod sizes;

@@ -6,7 +6,7 @@ mod quotas;
 
 use crate::lab::*;
 use covey_stripe::kv::Kv;
-use covey_stripe::meta::{Applied, REPLIES_KEPT_MAX, mode};
+use covey_stripe::meta::{Applied, REPLIES_KEPT_MAX, TAKEN_MAX, mode};
 use covey_stripe::objects::EPOCH_MAX;
 use covey_stripe::ops::check::{Class, Finding};
 use covey_stripe::ops::*;
@@ -313,6 +313,12 @@ const REFUSALS: &[Row] = &[
     ("{} bytes for pieces of {total}", Errno::EINVAL, |lab| {
         let id = inline(lab);
         write_inline(lab, id, 0, vec![InlinePiece { offset: 0, bytes: 2 }], 1)
+    }),
+    ("{names} names of {files} files, at most {TAKEN_MAX} at once", Errno::EINVAL, |lab| {
+        lab.reply(0, Op::Remove { dir: ROOT, ids: List(vec![1]), names: List(vec![]) })
+    }),
+    ("{} files to be taken, at most {TAKEN_MAX} at once", Errno::EINVAL, |lab| {
+        lab.reply(0, Op::Take { dir: ROOT, ids: List(vec![1; TAKEN_MAX + 1]) })
     }),
     ("number {id} was not given for a new file", Errno::EINVAL, |lab| {
         make_late(lab, |made| made.id = ROOT)

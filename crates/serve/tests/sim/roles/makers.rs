@@ -1,4 +1,4 @@
-//! Files that one client makes, writes and closes in one go, while others look at them: whatever it was
+//! Files that one client makes, writes and closes in one go, or removes, while others look at them: whatever it was
 //! told is done is what everybody else sees from then on.
 
 use super::{Role, Run, name, repeat, root};
@@ -6,7 +6,7 @@ use crate::sim::connect_as;
 use crate::sim::history::Span;
 use crate::sim::lab::Lab;
 use covey_io::task;
-use covey_ninep::tree::{Errno, SetAttr};
+use covey_ninep::tree::{Errno, Removal, SetAttr};
 use covey_stripe::client::{Caching, File, Fs, Listing, Taken, access};
 use covey_stripe::ops::{Id, Inode};
 use covey_wire::{Bytes, Payload};
@@ -35,12 +35,18 @@ pub struct Made {
     /// What was acknowledged, and when.
     done: RefCell<Vec<(Instant, u64, u32)>>,
     looks: RefCell<Vec<(Span, Seen)>>,
+    /// Somebody removes its name since then, and has been told so at some moment.
+    removal: Cell<Option<(Instant, Option<Instant>)>>,
+    /// The removal is done for certain.
+    is_removed: Cell<bool>,
     /// It was closed without an error, and before its maker's lease could end.
     is_whole: Cell<bool>,
 }
 
+/// What was found, and whether by its name.
+type Seen = (bool, Option<Found>);
 /// A size and a mode; none where there was no such file.
-type Seen = Option<(u64, u32)>;
+type Found = (u64, u32);
 
 /// Much less than a lease.
 const IN_ONE_GO: Duration = Duration::from_millis(500);
@@ -67,6 +73,8 @@ impl Makers {
             name: text.clone(),
             done: RefCell::new(vec![(task::now(), 0, 0)]),
             looks: RefCell::default(),
+            removal: Cell::default(),
+            is_removed: Cell::new(false),
             is_whole: Cell::new(false),
         };
         let made = Rc::new(made);
@@ -117,6 +125,51 @@ impl Makers {
         true
     }
 
+    /// Removes some files of a directory, whoever made them.
+    async fn remove(&self, lab: &Lab, fs: &Fs) {
+        let (began, doubts) = (task::now(), self.doubts.get());
+        let dir = match self.made.borrow().last() {
+            Some(made) if lab.chance(500) => made.dir,
+            _ => self.place.get(),
+        };
+        let (who, most) = (root(), 1 + lab.below(6) as usize);
+        if lab.chance(700) {
+            let list = async {
+                fs.inode(dir).await?;
+                fs.readdir(&who, dir, 0, u64::MAX, 1 << 20, Listing::Inodes).await
+            };
+            lab.attempt(format!("list what {} removes", self.client), list).await;
+        }
+        let victims: Vec<Rc<Made>> = {
+            let all = self.made.borrow();
+            let left = all.iter().filter(|made| made.dir == dir && made.removal.get().is_none());
+            left.take(most).cloned().collect()
+        };
+        for made in &victims {
+            if made.removal.get().is_some() {
+                continue;
+            }
+            let since = task::now();
+            made.removal.set(Some((since, None)));
+            let path = name(&made.name);
+            let what = format!("{} remove {}", self.client, made.name);
+            let unlink = fs.unlink(&who, dir, &path, Removal::File);
+            if let Ok((span, Some(()))) = lab.expect(what, &[ENOENT, ESTALE], unlink).await {
+                made.removal.set(Some((since, Some(span.ended))));
+            }
+            if lab.chance(200) {
+                lab.pause(Duration::from_millis(10)).await;
+            }
+        }
+        let sync = lab.attempt(format!("{} sync {dir}", self.client), fs.sync(dir)).await;
+        let is_in_time = task::now().duration_since(began) < IN_ONE_GO;
+        if sync.1.is_some() && is_in_time && doubts == self.doubts.get() {
+            let told =
+                victims.iter().filter(|made| matches!(made.removal.get(), Some((_, Some(_)))));
+            told.for_each(|made| made.is_removed.set(true));
+        }
+    }
+
     /// Looks at a file that was made lately, by anybody.
     async fn look(&self, lab: &Lab, fs: &Fs) {
         let made = {
@@ -129,7 +182,9 @@ impl Makers {
         let what = format!("{} looked at by {}", made.name, self.client);
         let (gone, doubts) = ([ENOENT, ESTALE], self.doubts.get());
         let (who, path) = (root(), name(&made.name));
-        let looked = match lab.below(4) {
+        let kind = lab.below(4);
+        let by_name = [0, 2].contains(&kind);
+        let looked = match kind {
             0 => lab.expect(what, &gone, fs.lookup(&who, made.dir, &path)).await,
             1 => lab.expect(what, &gone, fs.inode(made.id)).await,
             2 => {
@@ -160,8 +215,10 @@ impl Makers {
             }
         };
         let seen = match looked {
-            Ok((span, Some(inode))) => Some((span, Some((inode.size, inode.mode & 0o777)))),
-            Err((span, ENOENT)) => Some((span, None)),
+            Ok((span, Some(inode))) => {
+                Some((span, (by_name, Some((inode.size, inode.mode & 0o777)))))
+            }
+            Err((span, ENOENT)) => Some((span, (by_name, None))),
             _ => None,
         };
         if let (Some(seen), true) = (seen, doubts == self.doubts.get()) {
@@ -184,14 +241,23 @@ fn byte_at(offset: u64) -> u8 {
 
 impl Made {
     fn check(&self) -> Result<(), String> {
+        let removal = self.removal.get();
+        if let (true, Some((_, Some(told)))) = (self.is_removed.get(), removal) {
+            let looks = self.looks.borrow();
+            let mut after = looks.iter().filter(|(span, _)| told < span.began);
+            if after.any(|(_, (by_name, seen))| *by_name && seen.is_some()) {
+                return Err("it is there after it was removed".to_owned());
+            }
+        }
         if !self.is_whole.get() {
             return Ok(());
         }
-        for (span, seen) in self.looks.borrow().iter() {
+        for (span, (_, seen)) in self.looks.borrow().iter() {
             let done = self.done.borrow();
             let before = done.iter().rev().find(|(at, ..)| *at < span.began);
             let Some((size, mode)) = seen else {
                 match before {
+                    Some(_) if removal.is_some_and(|(began, _)| began <= span.ended) => continue,
                     Some(_) => return Err("it is not there after it was made".to_owned()),
                     None => continue,
                 }
@@ -212,9 +278,10 @@ impl Role for Makers {
             // A session of its own: what the other roles check knows nothing of leases.
             let late = connect_as(&format!("maker{}", self.client), Caching::Leases, true).await;
             let most = Duration::from_millis(300);
-            repeat(&lab, &self.left, most, async || match lab.below(10) {
+            repeat(&lab, &self.left, most, async || match lab.below(12) {
                 0..4 => self.make(&lab, &late).await,
                 4..8 => self.look(&lab, &late).await,
+                8..10 => self.remove(&lab, &late).await,
                 _ => self.look(&lab, &fs).await,
             })
             .await;
@@ -249,7 +316,15 @@ impl Role for Makers {
             let all: Vec<Rc<Made>> = self.made.borrow_mut().drain(..).collect();
             for made in all {
                 lab.check(&made.name, made.check());
-                if !made.is_whole.get() {
+                if made.is_removed.get() {
+                    let (what, path) =
+                        (format!("{} is gone at the end", made.name), name(&made.name));
+                    let who = root();
+                    let looked = fs.lookup(&who, made.dir, &path);
+                    let looked = lab.expect(what, &[ENOENT, ESTALE], looked).await;
+                    assert!(!matches!(looked, Ok((_, Some(_)))), "{}: what was removed", made.name);
+                }
+                if !made.is_whole.get() || made.removal.get().is_some() {
                     continue;
                 }
                 let asked = lab.attempt(format!("{} at the end", made.name), fs.inode(made.id));

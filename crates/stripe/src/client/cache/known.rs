@@ -189,9 +189,17 @@ impl Names {
     pub fn end(&mut self, name: &Name) -> bool {
         self.entries.remove(name);
         let at = self.unsure.iter().position(|(unsure, _)| unsure == name);
-        let is_met = at.is_none_or(|at| self.unsure.swap_remove(at).1);
+        at.is_none_or(|at| self.unsure.swap_remove(at).1)
+    }
+
+    /// All names of a change have ended.
+    pub fn ended(&mut self) {
         self.was_complete = std::mem::take(&mut self.is_complete);
-        is_met
+    }
+
+    /// Files that some names are known to lead to.
+    pub fn ids(&self) -> impl Iterator<Item = Id> {
+        self.entries.values().filter_map(|id| *id)
     }
 
     /// What came of the change that has just ended.

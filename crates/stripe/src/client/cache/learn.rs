@@ -15,7 +15,7 @@ pub(super) struct Learning {
     pub now: Instant,
     /// No other own change met the one that this answers.
     pub alone: bool,
-    /// The file that it has made, of which there was none.
+    /// The file that it has made, of which there was none, or the directory of what it removed: no other own change met that.
     pub made: Option<Id>,
     /// The names of which there was one.
     pub met: Vec<Name>,
@@ -62,6 +62,9 @@ impl State {
             }
             (Op::Unlink { parent, name, .. }, Reply::Done {}) => {
                 self.learn_name(lease, *parent, name, None);
+            }
+            (Op::Remove { dir, names, .. }, Reply::Done {}) => {
+                names.0.iter().for_each(|name| self.learn_name(lease, *dir, name, None));
             }
             (
                 Op::ReadInline { offset: 0, .. } | Op::OpenRead { .. },

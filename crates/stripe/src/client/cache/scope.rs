@@ -16,7 +16,15 @@ pub(super) struct Scope {
 
 impl Scope {
     pub fn is_empty(&self) -> bool {
-        self.ids.is_empty()
+        self.ids.is_empty() && self.names.is_empty()
+    }
+
+    /// The same for one more operation, of other files.
+    pub fn join(&mut self, other: Scope) {
+        self.ids.extend(other.ids);
+        self.names.extend(other.names);
+        self.changes_unknown |= other.changes_unknown;
+        self.forgets |= other.forgets;
     }
 
     fn add(&mut self, id: Id) {

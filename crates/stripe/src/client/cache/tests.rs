@@ -347,3 +347,39 @@ fn what_an_operation_may_do_away_with_is_known_by_its_name_and_its_links() {
     scene.cache.revoke(3, &[Lease { id: DIR, place: false }]);
     assert_eq!(loses(&unlink("f")), None);
 }
+
+#[test]
+fn names_that_are_removed_together_are_known_to_be_gone_and_so_are_all_others() {
+    let scene = Scene::new();
+    scene.ask(&mkdir(), &Reply::Created { inode: inode(DIR, 0o040_700), created: true }, 1);
+    for (name, id) in [("f", 10), ("g", 11), ("h", 12)] {
+        scene.ask(&look(name), &found(Some(id)), 1);
+    }
+    let asked = scene.cache.sending(&look("f"), scene.now);
+    let remove = |ids: &[Id], names: &[&str]| Op::Remove {
+        dir: DIR,
+        ids: List(ids.to_vec()),
+        names: List(names.iter().map(|name| Name::from(*name)).collect()),
+    };
+    assert_eq!(scene.cache.files_in(DIR, 11, 10, scene.now), [11, 12]);
+    let mut sent = scene.cache.sending(&remove(&[10], &["f"]), scene.now);
+    scene.cache.sending_too(&mut sent, &remove(&[11], &["g"]), scene.now);
+    assert_eq!((scene.known("f"), scene.known("g")), (None, None), "they are under way");
+    assert_eq!((scene.known("h"), scene.known("none")), (Some(Some(12)), Some(None)));
+    assert_eq!(sent.loses, Some(vec![10, 11]));
+    let op = remove(&[10, 11], &["f", "g"]);
+    let dir = Some(Inode { version: 9, ..inode(DIR, 0o040_700) });
+    let done = Answer { dir, ..answer(&Reply::Done {}, 1) };
+    scene.cache.learn(sent, &op, &done, scene.now);
+    // One that was asked for before they were removed.
+    scene.cache.learn(asked, &look("f"), &answer(&found(Some(10)), 1), scene.now);
+    assert_eq!((scene.known("f"), scene.known("g")), (Some(None), Some(None)));
+    assert_eq!((scene.known("h"), scene.known("none")), (Some(Some(12)), Some(None)));
+    assert_eq!(scene.cache.inode(DIR, scene.now).map(|dir| dir.version), Some(9));
+
+    // Where something else had come by a name nothing is granted.
+    let sent = scene.cache.sending(&remove(&[12], &["h"]), scene.now);
+    let skipped = Reply::Ids { ids: List(vec![12]) };
+    scene.cache.learn(sent, &remove(&[12], &["h"]), &answer(&skipped, 0), scene.now);
+    assert_eq!(scene.known("h"), None);
+}

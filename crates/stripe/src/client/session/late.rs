@@ -20,6 +20,7 @@ mod calls;
 mod concern;
 mod dirs;
 mod kept;
+mod removals;
 
 use super::wire::Wire;
 use super::{Answered, Change, Opened, Task};
@@ -57,9 +58,12 @@ const REQUEST_BYTES: u32 = 1024;
 pub(super) struct Late {
     wire: Arc<Wire>,
     is_on: bool,
+    removes: bool,
     state: Mutex<State>,
     /// Files that the server has yet to be told of.
     unmade: AtomicUsize,
+    /// Requests that remove names that are being gathered, or on their way.
+    removing: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -72,6 +76,8 @@ struct State {
     greetings: u64,
     /// The server leaves nobody alone with a directory until then.
     refused_until: Option<Instant>,
+    /// The same with files that are to be removed.
+    takes_refused_until: Option<Instant>,
     /// Files that were made without a lease, with their directories, and when.
     bare: Vec<(Id, Id, Instant)>,
     /// Directories that this client is changing, or one name in them, and how many changes may be of any.
@@ -99,10 +105,10 @@ struct Alone {
 type Going = Shared<BoxFuture<()>>;
 
 impl Late {
-    pub fn new(wire: Arc<Wire>, is_on: bool) -> Arc<Late> {
+    pub fn new(wire: Arc<Wire>, is_on: bool, removes: bool) -> Arc<Late> {
         let is_on = is_on && wire.cache.is_on();
-        let (state, unmade) = Default::default();
-        Arc::new(Late { wire, is_on, state, unmade })
+        let (state, unmade, removing) = Default::default();
+        Arc::new(Late { wire, is_on, removes, state, unmade, removing })
     }
 
     /// The bit with which a file is created, to be alone with it.
@@ -244,7 +250,8 @@ impl Late {
         self.is_on && {
             let state = self.lock();
             let concern = concern(op);
-            state.files.iter().any(|(id, file)| file.has_to_say() && file.is_in(*id, &concern))
+            let is_any = |(id, file): (&Id, &Alone)| file.has_to_say() && file.is_in(*id, &concern);
+            state.files.iter().any(is_any) || !state.removing(&concern).is_empty()
         }
     }
 
@@ -255,6 +262,9 @@ impl Late {
         }
         let concern = concern(op);
         self.settle(&concern).await;
+        if let Op::Fsync { id } = op {
+            self.lock().removals_failed(*id)?;
+        }
         self.was_made(&match (op, concern) {
             // A directory that was synced has all names that were made in it.
             (Op::Fsync { id }, _) => Concern::One(*id),
@@ -308,7 +318,9 @@ impl Late {
                 Concern::One(id) if self.unmade.load(Ordering::Acquire) == 0 => vec![*id],
                 _ => state.concerned(concern),
             };
-            ids.into_iter().filter_map(|id| self.say(&mut state, id, false)).collect()
+            let mut going = self.say_removals_of(&mut state, concern);
+            going.extend(ids.into_iter().filter_map(|id| self.say(&mut state, id, false)));
+            going
         };
         join_all(going).await;
     }
@@ -364,6 +376,9 @@ impl Late {
             let files = state.files.iter().filter(|(id, file)| is_in(id, file)).map(|(id, _)| *id);
             let files: Vec<Id> = files.collect();
             made.extend(bare.map(|(id, ..)| *id).chain(files.iter().copied()));
+            for dir in state.take_back_removals(&revoked, now) {
+                said.extend(self.say_removals(&mut state, dir));
+            }
             for id in files {
                 state.files.get_mut(&id).into_iter().for_each(|file| file.until = None);
                 said.extend(self.say(&mut state, id, true));
@@ -490,7 +505,8 @@ impl Late {
             self.say(&mut state, id, false);
         }
         state.forget_ended(self, now);
-        state.is_watched = state.files.values().any(|file| file.kept.is_some());
+        let is_removing = self.look_at_removals(&mut state, now);
+        state.is_watched = is_removing || state.files.values().any(|file| file.kept.is_some());
         state.is_watched
     }
 

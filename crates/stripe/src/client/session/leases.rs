@@ -58,6 +58,11 @@ impl<'a> OnTheWay<'a> {
         self.sent.as_ref()?.loses.as_deref()
     }
 
+    /// It was not sent after all.
+    pub fn not_sent(mut self) -> Option<Sent> {
+        self.sent.take()
+    }
+
     pub fn arrived(mut self, op: &Op, answer: &Answer, now: Instant) {
         if let Some(sent) = self.sent.take() {
             self.cache.learn(sent, op, answer, now);

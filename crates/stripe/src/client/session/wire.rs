@@ -33,13 +33,17 @@ impl Wire {
                 return Err(Error::because(Errno::EINTR, "nobody waits for it"));
             }
             let asked = self.net.now();
-            let way = match task.begun.take() {
+            let begun = task.begun.take();
+            let was_begun = begun.is_some();
+            let way = match begun {
                 Some(sent) => OnTheWay::begun(&self.cache, sent),
                 None => OnTheWay::new(&self.cache, &task.op, asked),
             };
             // From here on no open goes by what is known of a file that may be gone.
             if task.op.minds_opens() && !self.say_opens(way.loses(), &conn) && !conn.is_lost() {
                 let what = "too many requests are on their way";
+                // It stays under way for who says it again.
+                task.begun = was_begun.then(|| way.not_sent()).flatten();
                 return Err(Error::because(Errno::EAGAIN, what));
             }
             self.memory.pay(&conn);

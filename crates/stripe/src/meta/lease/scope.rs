@@ -64,6 +64,7 @@ impl<K: Kv> Store<K> {
         let (Op::Create { parent, .. }
         | Op::Make { parent, .. }
         | Op::Link { parent, .. }
+        | Op::Remove { dir: parent, .. }
         | Op::Unlink { parent, .. }) = op
         else {
             return None;
@@ -79,7 +80,9 @@ impl<K: Kv> Store<K> {
                 let is_above = || self.stored(dir).is_ok_and(|dir| dir.inode.parent == id);
                 id == dir || stored.inode.parent == dir || is_above()
             }
-            _ => true,
+            Ok(_) => true,
+            // It is gone.
+            Err(_) => false,
         }
     }
 
@@ -163,7 +166,12 @@ pub fn told(op: &Op, reply: &Reply) -> Vec<Lease> {
                 add(inode, &mut told);
             }
         }
-        (Op::Unlink { parent, .. }, Reply::Done {}) => told.push(content(*parent)),
+        (Op::Unlink { parent: dir, .. } | Op::Remove { dir, .. }, Reply::Done {}) => {
+            told.push(content(*dir));
+        }
+        (Op::Take { dir, ids }, Reply::Node { .. }) => {
+            told.extend([*dir].iter().chain(&ids.0).map(|id| content(*id)));
+        }
         (Op::Alone { dir, .. }, Reply::Alone { .. }) => told.push(content(*dir)),
         (Op::Chains {}, Reply::Chains { .. }) => told.push(content(TABLE)),
         (Op::Lookup { .. }, Reply::Found { dir, inode, entries, .. }) => {

@@ -6,7 +6,8 @@
 //! files there as others do, for a while. The more often that happens, the longer.
 
 use super::kept::Made;
-use super::{Alone, Kept, Late, MARGIN, Opened, Result, Set, State, Wire};
+use super::removals::{Removals, is_unknown};
+use super::{Alone, Answered, Kept, Late, MARGIN, Opened, Result, Set, State, Wire};
 use crate::client::session::{Change, Session, Task};
 use crate::meta::lease::LEASE_TIME;
 use crate::meta::{NUMBERS_KEPT, New, access, may};
@@ -24,18 +25,18 @@ const DIRS_MAX: usize = 1024;
 const NUMBERS_FIRST: u16 = 16;
 const NUMBERS_MAX: u16 = 64;
 /// How long a directory is left to all after it was taken back, first and at most.
-const REST: Duration = Duration::from_secs(2);
-const REST_MAX: Duration = Duration::from_secs(64);
+pub(super) const REST: Duration = Duration::from_secs(2);
+pub(super) const REST_MAX: Duration = Duration::from_secs(64);
 /// How long a server is not asked again that leaves nobody alone: an older one, or one that counts for quotas. The same of a
 /// directory in which no file can be made.
-const REFUSED: Duration = Duration::from_secs(30);
+pub(super) const REFUSED: Duration = Duration::from_secs(30);
 
 /// A directory in which this client makes files.
 pub(super) struct Dir {
     /// This client is alone with it until then; none when it is not.
     until: Option<Instant>,
     since: Instant,
-    /// As it was last, but for what the making of files changes.
+    /// As it was last, but for what the making and removing of files changes.
     inode: Option<Inode>,
     /// Numbers for files, with their layouts, to be used up to then.
     numbers: VecDeque<(Id, Striping)>,
@@ -50,6 +51,7 @@ pub(super) struct Dir {
     is_asking: bool,
     /// How often this client's own changes made what was known of it old.
     forgotten: u64,
+    pub removals: Removals,
 }
 
 impl Dir {
@@ -66,11 +68,22 @@ impl Dir {
             rest: REST,
             is_asking: false,
             forgotten: 0,
+            removals: Removals::default(),
         }
     }
 
-    fn is_alone(&self, now: Instant) -> bool {
+    pub fn is_alone(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| now + MARGIN < until)
+    }
+
+    /// How many numbers are asked for.
+    fn wants(&mut self) -> u16 {
+        self.wanted = match self.numbers.len() {
+            // They were all used.
+            0 if self.clock.1 > 0 => (self.wanted * 4).min(NUMBERS_MAX),
+            _ => NUMBERS_FIRST,
+        };
+        self.wanted
     }
 
     /// Whether files can be made in it here.
@@ -78,13 +91,14 @@ impl Dir {
         self.is_alone(now) && now < self.good_until && !self.numbers.is_empty()
     }
 
-    fn may_be_asked_for(&self, now: Instant) -> bool {
+    pub fn may_be_asked_for(&self, now: Instant) -> bool {
         !self.is_asking && self.rests_until <= now
     }
 
     /// Whether there is anything to remember of it.
     fn is_over(&self, now: Instant) -> bool {
-        !self.is_asking && self.until.is_none_or(|until| until <= now) && self.rests_until <= now
+        let is_alone = self.until.is_some_and(|until| now < until);
+        !self.is_asking && !is_alone && self.rests_until <= now && self.removals.is_over(now)
     }
 
     /// The server's clock, which is never behind this.
@@ -100,10 +114,38 @@ impl Dir {
         }
     }
 
-    fn forget(&mut self) {
+    pub fn forget(&mut self) {
         self.numbers.clear();
+        self.removals.forget();
         self.until = None;
         self.forgotten += 1;
+    }
+
+    /// This client is alone with it from now on.
+    pub fn is_alone_with(&mut self, inode: Inode, until: Instant, now: Instant) {
+        if !self.is_alone(now) {
+            self.since = now;
+            // Quotas may be counted by now.
+            self.numbers.clear();
+        }
+        (self.inode, self.until, self.rests_until) = (Some(inode), Some(until), now);
+    }
+
+    /// It may be another by now, if it was forgotten oftener.
+    pub fn is_known_since(&self, forgotten: u64) -> bool {
+        self.forgotten == forgotten
+    }
+
+    /// A change in it was answered, and granted. One that was over meanwhile may be anybody's.
+    pub fn renew(&mut self, until: Instant, now: Instant) {
+        if self.until.is_some_and(|until| now < until) {
+            self.until = self.until.max(Some(until));
+        }
+    }
+
+    /// As it was last, but for what the making and removing of files changes.
+    pub fn inode(&self) -> Option<&Inode> {
+        self.inode.as_ref()
     }
 
     fn is_taken_back(&mut self, now: Instant) {
@@ -139,10 +181,7 @@ impl State {
     pub(super) fn renew_dir(&mut self, id: Id, asked: Instant, now: Instant, made: &Inode) {
         let Some(dir) = self.dirs.get_mut(&id) else { return };
         dir.learn_time(now, made.ctime);
-        // One that was over meanwhile may be anybody's.
-        if dir.until.is_some_and(|until| now < until) {
-            dir.until = dir.until.max(Some(asked + LEASE_TIME));
-        }
+        dir.renew(asked + LEASE_TIME, now);
     }
 
     /// The session was greeted anew: the server knows nobody who is alone.
@@ -183,82 +222,44 @@ impl Late {
         if state.refused_until.is_some_and(|until| now < until) {
             return None;
         }
-        if state.dirs.len() >= DIRS_MAX {
-            state.dirs.retain(|_, dir| !dir.is_over(now));
-        }
-        let has_room = state.dirs.len() < DIRS_MAX;
-        match state.dirs.get(&id) {
-            None => has_room.then_some(false),
-            Some(dir) if dir.is_ready(now) => Some(true),
-            Some(dir) => dir.may_be_asked_for(now).then_some(false),
-        }
+        let dir = state.dir(id, now)?;
+        if dir.is_ready(now) { Some(true) } else { dir.may_be_asked_for(now).then_some(false) }
     }
 
     /// Asks to be left alone with a directory; whether files can be made there then.
     async fn be_alone(self: &Arc<Self>, id: Id) -> Result<bool> {
-        let now = self.wire.net.now();
-        let (count, forgotten) = {
-            let mut state = self.lock();
-            let dir = state.dirs.entry(id).or_insert_with(|| Dir::new(now));
-            dir.is_asking = true;
-            dir.wanted = match dir.numbers.len() {
-                // They were all used.
-                0 if dir.inode.is_some() => (dir.wanted * 4).min(NUMBERS_MAX),
-                _ => NUMBERS_FIRST,
-            };
-            (dir.wanted, dir.forgotten)
-        };
-        let asking = Asking { late: self, id };
+        let Some((asking, forgotten)) = Asking::begin(self, id) else { return Ok(false) };
+        let count = self.lock().dirs.get_mut(&id).map_or(NUMBERS_FIRST, Dir::wants);
         let change = Some(Change::new(&self.wire.memory));
         let mut task = Task::new(Caller::default(), Op::Alone { dir: id, count }, change, None);
         let answered = self.wire.send(&mut task).await;
         drop(asking);
-        let now = self.wire.net.now();
-        let mut state = self.lock();
-        state.meet_greeting(&self.wire);
-        let (revoked, greetings) = (state.revoked, state.greetings);
-        let Some(dir) = state.dirs.get_mut(&id) else { return Ok(false) };
-        let answered = match answered {
-            Ok(answered) => answered,
-            Err(error) => {
-                dir.rests(now);
-                if error.is_away() {
-                    return Err(error);
-                }
-                if matches!(error.code(), Errno::EINVAL | Errno::EOPNOTSUPP) {
-                    state.refused_until = Some(now + REFUSED);
-                }
-                return Ok(false);
+        let (now, mut state) = (self.wire.net.now(), self.lock());
+        if answered.as_ref().is_err_and(is_unknown) {
+            state.refused_until = Some(now + REFUSED);
+        }
+        let answered = match state.granted(&self.wire, answered) {
+            Ok(Some(answered)) => answered,
+            other => {
+                state.dirs.get_mut(&id).into_iter().for_each(|dir| dir.rests(now));
+                return other.map(|_| false);
             }
         };
-        let is_granted = answered.grant > 0 && answered.grant >= revoked;
         let Reply::Alone { dir: inode, first, stripings, now: time } = answered.reply else {
             return Ok(false);
         };
-        match stripings.0.len() {
-            0 if first == 0 => {
-                state.refused_until = Some(now + REFUSED);
-                return Ok(false);
-            }
-            0 => {
-                dir.rests_until = now + REFUSED;
-                return Ok(false);
-            }
-            _ if !is_granted || answered.greetings != greetings => {
-                dir.rests(now);
-                return Ok(false);
-            }
-            // It may be another by now.
-            _ if dir.forgotten != forgotten => return Ok(false),
-            _ => {}
+        if first == 0 {
+            state.refused_until = Some(now + REFUSED);
         }
-        if !dir.is_alone(now) {
-            dir.since = now;
+        let dir = state.dirs.get_mut(&id).filter(|dir| dir.is_known_since(forgotten));
+        let Some(dir) = dir else { return Ok(false) };
+        if stripings.0.is_empty() {
+            dir.rests_until = now + REFUSED;
+            return Ok(false);
         }
-        let numbers = (first..).zip(stripings.0);
-        (dir.inode, dir.numbers) = (Some(inode), numbers.collect());
-        (dir.clock, dir.rests_until) = ((now, time), now);
-        (dir.good_until, dir.until) = (now + NUMBERS_KEPT, Some(answered.asked + LEASE_TIME));
+        dir.is_alone_with(inode, answered.asked + LEASE_TIME, now);
+        dir.numbers = (first..).zip(stripings.0).collect();
+        (dir.clock, dir.good_until) = ((now, time), now + NUMBERS_KEPT);
         Ok(dir.is_ready(now))
     }
 
@@ -273,10 +274,7 @@ impl Late {
         let mut state = self.lock();
         state.meet_greeting(&self.wire);
         // Looked at once more: others of this client make files, too.
-        let is_in_the_way = |(dir, changed): &(Id, Option<Name>)| {
-            dir == parent && changed.as_ref().is_none_or(|changed| changed == name)
-        };
-        let is_changing = state.changes_any > 0 || state.changing.iter().any(is_in_the_way);
+        let is_changing = state.is_changing(*parent, name);
         if is_changing || !state.has_room(self) || !self.leads_nowhere(caller, *parent, name) {
             return None;
         }
@@ -374,9 +372,19 @@ impl Drop for Changing {
 }
 
 /// A directory is being asked for; dropped when that is over.
-struct Asking<'a> {
+pub(super) struct Asking<'a> {
     late: &'a Late,
     id: Id,
+}
+
+impl<'a> Asking<'a> {
+    /// And how often it was forgotten before: an answer that was asked for before that does not count.
+    pub fn begin(late: &'a Late, id: Id) -> Option<(Asking<'a>, u64)> {
+        let (now, mut state) = (late.wire.net.now(), late.lock());
+        let dir = state.dir(id, now)?;
+        dir.is_asking = true;
+        Some((Asking { late, id }, dir.forgotten))
+    }
 }
 
 impl Drop for Asking<'_> {
@@ -387,8 +395,44 @@ impl Drop for Asking<'_> {
 }
 
 impl State {
+    /// What is known of a directory, or is to be, if there is room for one more.
+    pub(super) fn dir(&mut self, id: Id, now: Instant) -> Option<&mut Dir> {
+        if self.dirs.len() >= DIRS_MAX && !self.dirs.contains_key(&id) {
+            self.dirs.retain(|_, dir| !dir.is_over(now));
+            if self.dirs.len() >= DIRS_MAX {
+                return None;
+            }
+        }
+        Some(self.dirs.entry(id).or_insert_with(|| Dir::new(now)))
+    }
+
+    /// The answer to who asked to be alone with a directory; none where that was not granted.
+    pub(super) fn granted(
+        &mut self,
+        wire: &Wire,
+        answered: Result<Answered>,
+    ) -> Result<Option<Answered>> {
+        self.meet_greeting(wire);
+        match answered {
+            Ok(answered) => {
+                let is_granted = answered.grant > 0 && answered.grant >= self.revoked;
+                Ok(Some(answered).filter(|it| is_granted && it.greetings == self.greetings))
+            }
+            Err(error) if error.is_away() => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Whether a change of this client's own is under way that may be of this name.
+    pub(super) fn is_changing(&self, parent: Id, name: &Name) -> bool {
+        let is_in_the_way = |(dir, changed): &(Id, Option<Name>)| {
+            *dir == parent && changed.as_ref().is_none_or(|changed| changed == name)
+        };
+        self.changes_any > 0 || self.changing.iter().any(is_in_the_way)
+    }
+
     /// Who was alone before a greeting is not any more.
-    fn meet_greeting(&mut self, wire: &Wire) {
+    pub(super) fn meet_greeting(&mut self, wire: &Wire) {
         let greetings = wire.memory.greetings();
         if std::mem::replace(&mut self.greetings, greetings) != greetings {
             self.forget_dirs();

@@ -1,0 +1,410 @@
+//! Names that this client removes in a directory that it is alone with: said late, and many at once.
+//!
+//! Who removes one file of a directory most often removes the next one, too. So with the second the client asks to be left
+//! alone with the directory and with more of its files ([`Op::Take`]): then nobody else knows anything of them, or is told
+//! of them before that is taken back, and a removal is answered here. It is said with others of its directory as one
+//! [`Op::Remove`], in the same cases and as soon as all else that is kept. A file of this client's own making that it is
+//! alone with need not be asked for.
+//!
+//! Why removals were not done after all is told by the next removal in the directory, or by its fsync.
+
+use super::dirs::{Asking, Dir, REFUSED, REST, REST_MAX};
+use super::kept::is_same;
+use super::{AGE_MAX, Concern, ERROR_KEPT, Going, Late, MARGIN, Result, State};
+use crate::client::cache::Sent;
+use crate::client::session::{Answered, Change, Task, unexpected};
+use crate::client::{BoxFuture, Error};
+use crate::meta::lease::LEASE_TIME;
+use crate::meta::{NAME_BYTES_MAX, TAKEN_MAX, access, may, mode};
+use crate::ops::{Caller, Id, Inode, Op, Reply};
+use covey_ninep::tree::Errno;
+use covey_wire::{List, Name};
+use futures_util::future::FutureExt;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Files that are asked for first.
+const TAKEN_FIRST: usize = 16;
+/// Removals in one directory that follow each other so soon are of one mind.
+const IN_A_ROW: Duration = Duration::from_millis(100);
+/// Bytes of a name in a request, with the file's number, but for the name itself.
+const NAME_BYTES: usize = 10;
+/// How often it is tried to say removals where too much else is on its way.
+const TRIES_MAX: usize = 1000;
+
+/// What is removed in one directory.
+#[derive(Default)]
+pub(super) struct Removals {
+    /// Files that nobody else knows anything of, until then.
+    taken: HashSet<Id>,
+    until: Option<Instant>,
+    /// How many were asked for last, and granted.
+    asked: usize,
+    /// None are asked for before then, and for so long after the next time that one is taken back.
+    rests_until: Option<Instant>,
+    rest: Option<Duration>,
+    /// When the last one was asked for.
+    last: Option<Instant>,
+    gone: Option<Gone>,
+    /// What is being said, and of which files.
+    going: Option<(Going, HashSet<Id>)>,
+    /// Counts what was said.
+    said: u64,
+    /// What became of it, untold.
+    failed: Option<(Error, Instant)>,
+}
+
+/// Names that are to be removed.
+struct Gone {
+    caller: Caller,
+    ids: Vec<Id>,
+    names: Vec<Name>,
+    /// The cache knows of them.
+    sent: Sent,
+    since: Instant,
+}
+
+impl Gone {
+    /// Whether one more name goes with the same request.
+    fn has_room(&self, bytes_max: usize) -> bool {
+        let bytes: usize = self.names.iter().map(|name| name.len() + NAME_BYTES).sum();
+        // The rest is for a caller of many groups.
+        self.ids.len() < TAKEN_MAX && bytes + NAME_BYTES_MAX < bytes_max / 2
+    }
+}
+
+impl Removals {
+    /// Whether there is nothing to remember of it.
+    pub fn is_over(&self, now: Instant) -> bool {
+        let is_kept = |(_, at): &(Error, Instant)| now.duration_since(*at) < ERROR_KEPT;
+        self.gone.is_none() && self.going.is_none() && !self.failed.as_ref().is_some_and(is_kept)
+    }
+
+    /// Others may know these files from now on.
+    pub fn forget(&mut self) {
+        self.taken.clear();
+        self.asked = 0;
+    }
+
+    fn may_be_asked_for(&self, now: Instant) -> bool {
+        self.rests_until.is_none_or(|until| until <= now)
+    }
+
+    /// No more files are asked for for a while, and for longer each time.
+    fn rests(&mut self, now: Instant) {
+        self.asked = 0;
+        let rest = self.rest.unwrap_or(REST);
+        (self.rests_until, self.rest) = (Some(now + rest), Some((rest * 2).min(REST_MAX)));
+    }
+
+    fn has(&self, id: Id, now: Instant) -> bool {
+        self.taken.contains(&id) && self.until.is_some_and(|until| now + MARGIN < until)
+    }
+
+    /// How many files are asked for next: more while they are removed.
+    fn wants(&mut self) -> usize {
+        self.asked = match self.taken.len() {
+            left if self.asked > 0 && left <= self.asked / 4 => {
+                self.rest = None;
+                (self.asked * 4).min(TAKEN_MAX)
+            }
+            _ => TAKEN_FIRST,
+        };
+        self.asked
+    }
+
+    fn take(&mut self, ids: Vec<Id>, until: Instant) {
+        (self.taken, self.until) = (ids.into_iter().collect(), Some(until));
+    }
+
+    fn is_of(&self, id: Id) -> bool {
+        self.gone.as_ref().is_some_and(|gone| gone.ids.contains(&id))
+            || self.going.as_ref().is_some_and(|(_, ids)| ids.contains(&id))
+    }
+
+    /// Whether something has to be said before what concerns this, in a directory.
+    fn is_in(&self, dir: Id, concern: &Concern<'_>) -> bool {
+        let is_any = self.gone.is_some() || self.going.is_some();
+        is_any
+            && match *concern {
+                Concern::Nothing => false,
+                Concern::Being(id) => self.is_of(id),
+                Concern::One(id) => dir == id || self.is_of(id),
+                Concern::Name(within, _) => dir == within,
+                Concern::All => true,
+            }
+    }
+
+    /// Others may know some of these files from now on; whether that has to wait for what is to be said.
+    fn is_taken_back(&mut self, dir: Id, revoked: &HashSet<Id>, now: Instant) -> bool {
+        if self.until.is_none_or(|until| until <= now) {
+            self.forget();
+        }
+        let before = self.taken.len();
+        self.taken.retain(|id| !revoked.contains(id));
+        // Others work with files that were taken.
+        if self.taken.len() < before {
+            self.rests(now);
+        }
+        let is_of_any = || revoked.iter().any(|id| self.is_of(*id));
+        (self.gone.is_some() || self.going.is_some()) && (revoked.contains(&dir) || is_of_any())
+    }
+}
+
+impl State {
+    /// Directories in which removals have to be said before what concerns this.
+    pub(super) fn removing(&self, concern: &Concern<'_>) -> Vec<Id> {
+        let dirs = self.dirs.iter().filter(|(id, dir)| dir.removals.is_in(**id, concern));
+        dirs.map(|(id, _)| *id).collect()
+    }
+
+    /// The same for leases that are taken back.
+    pub(super) fn take_back_removals(&mut self, revoked: &HashSet<Id>, now: Instant) -> Vec<Id> {
+        let dirs = self.dirs.iter_mut();
+        let dirs = dirs
+            .filter_map(|(id, dir)| dir.removals.is_taken_back(*id, revoked, now).then_some(*id));
+        dirs.collect()
+    }
+
+    /// Why removals in a directory were not done after all.
+    pub(super) fn removals_failed(&mut self, dir: Id) -> Result<()> {
+        let failed = self.dirs.get_mut(&dir).and_then(|dir| dir.removals.failed.take());
+        failed.map_or(Ok(()), |(error, _)| Err(error))
+    }
+}
+
+impl Late {
+    /// Removes a file's name, as Unlink does, in a directory that this client is alone with. False where the server must be
+    /// asked.
+    pub async fn remove(
+        self: &Arc<Self>,
+        caller: &Caller,
+        parent: Id,
+        name: &Name,
+    ) -> Result<bool> {
+        if !(self.is_on && self.removes) {
+            return Ok(false);
+        }
+        self.lock().removals_failed(parent)?;
+        let Some(id) = self.leads_to_file(caller, parent, name) else { return Ok(false) };
+        let is_taken = match self.is_taken(parent, id) {
+            Some(false) => self.take(parent, id).await?,
+            known => known == Some(true),
+        };
+        if is_taken { self.remove_now(caller, parent, name, id) } else { Ok(false) }
+    }
+
+    /// The file that a name is known to lead to, if that is no directory.
+    fn leads_to_file(&self, caller: &Caller, parent: Id, name: &Name) -> Option<Id> {
+        let inode = self.wire.cache.lookup(caller, parent, name, self.wire.net.now())?.ok()?;
+        (!inode.is_dir()).then_some(inode.id)
+    }
+
+    /// Whether this client is alone with a file and its directory; none where that is not to be asked for, either.
+    fn is_taken(&self, parent: Id, id: Id) -> Option<bool> {
+        let now = self.wire.net.now();
+        let mut state = self.lock();
+        state.meet_greeting(&self.wire);
+        let is_refused = state.takes_refused_until.is_some_and(|until| now < until);
+        let is_own = state.files.get(&id).is_some_and(|file| file.is_quiet(now));
+        let dir = state.dir(parent, now)?;
+        let last = dir.removals.last.replace(now);
+        if dir.is_alone(now) && (is_own || dir.removals.has(id, now)) {
+            return Some(true);
+        }
+        let is_in_a_row = last.is_some_and(|last| now.duration_since(last) <= IN_A_ROW);
+        let may_be_asked = dir.may_be_asked_for(now) && dir.removals.may_be_asked_for(now);
+        (is_in_a_row && !is_refused && may_be_asked).then_some(false)
+    }
+
+    /// Asks to be left alone with a directory and files of it, from this one on; whether that is so then.
+    async fn take(self: &Arc<Self>, parent: Id, id: Id) -> Result<bool> {
+        let Some((asking, forgotten)) = Asking::begin(self, parent) else { return Ok(false) };
+        let count = self.lock().dirs.get_mut(&parent).map_or(0, |dir| dir.removals.wants());
+        let mut ids = self.wire.cache.files_in(parent, id, count, self.wire.net.now());
+        // With those of its own making this client is alone until they are closed.
+        let is_own = |id: &Id| self.lock().files.contains_key(id);
+        ids.retain(|id| !is_own(id) && !self.wire.memory.is_open(*id));
+        let op = Op::Take { dir: parent, ids: List(ids.clone()) };
+        let mut task = Task::new(Caller::default(), op, None, None);
+        let answered = self.wire.send(&mut task).await;
+        drop(asking);
+        let (now, mut state) = (self.wire.net.now(), self.lock());
+        if answered.as_ref().is_err_and(is_unknown) {
+            state.takes_refused_until = Some(now + REFUSED);
+        }
+        let answered = match state.granted(&self.wire, answered) {
+            Ok(Some(answered)) => answered,
+            other => {
+                let dir = state.dirs.get_mut(&parent);
+                dir.into_iter().for_each(|dir| dir.removals.rests(now));
+                return other.map(|_| false);
+            }
+        };
+        let dir = state.dirs.get_mut(&parent).filter(|dir| dir.is_known_since(forgotten));
+        let (Reply::Node { inode }, Some(dir)) = (answered.reply, dir) else { return Ok(false) };
+        let until = answered.asked + LEASE_TIME;
+        dir.is_alone_with(inode, until, now);
+        dir.removals.take(ids, until);
+        Ok(dir.is_alone(now) && dir.removals.has(id, now))
+    }
+
+    fn remove_now(
+        self: &Arc<Self>,
+        caller: &Caller,
+        parent: Id,
+        name: &Name,
+        id: Id,
+    ) -> Result<bool> {
+        let now = self.wire.net.now();
+        let mut state = self.lock();
+        state.meet_greeting(&self.wire);
+        // Looked at once more: others of this client remove files, too.
+        let is_changing = state.is_changing(parent, name);
+        if is_changing || self.wire.memory.is_open(id) {
+            return Ok(false);
+        }
+        let inode = match self.wire.cache.lookup(caller, parent, name, now) {
+            Some(Ok(inode)) if inode.id == id => inode,
+            _ => return Ok(false),
+        };
+        let is_own = match state.files.get(&id) {
+            Some(file) if file.has_to_say() => return Ok(false),
+            file => file.is_some_and(|file| file.is_quiet(now)),
+        };
+        let Some(dir) = state.dirs.get_mut(&parent).filter(|dir| dir.is_alone(now)) else {
+            return Ok(false);
+        };
+        if !(is_own || dir.removals.has(id, now)) || !may_remove(caller, dir, &inode) {
+            return Ok(false);
+        }
+        let op = Op::Remove { dir: parent, ids: List(vec![id]), names: List(vec![name.clone()]) };
+        let removals = &mut dir.removals;
+        match &mut removals.gone {
+            Some(gone) if !is_same(&gone.caller, caller) => return Ok(false),
+            Some(gone) if !gone.has_room(self.bytes_max()) => return Ok(false),
+            Some(gone) => {
+                self.wire.cache.sending_too(&mut gone.sent, &op, now);
+                gone.ids.push(id);
+                gone.names.push(name.clone());
+            }
+            none => {
+                let sent = self.wire.cache.sending(&op, now);
+                let (ids, names) = (vec![id], vec![name.clone()]);
+                *none = Some(Gone { caller: caller.clone(), ids, names, sent, since: now });
+                self.removing.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+        removals.taken.remove(&id);
+        state.files.remove(&id);
+        self.watch(&mut state);
+        Ok(true)
+    }
+
+    /// Says what was removed that has to be said before what concerns this.
+    pub(super) fn say_removals_of(
+        self: &Arc<Self>,
+        state: &mut State,
+        concern: &Concern<'_>,
+    ) -> Vec<Going> {
+        if self.removing.load(Ordering::Acquire) == 0 {
+            return Vec::new();
+        }
+        let dirs = state.removing(concern).into_iter();
+        dirs.filter_map(|dir| self.say_removals(state, dir)).collect()
+    }
+
+    /// Says what was removed in a directory, after what of it is being said.
+    pub(super) fn say_removals(self: &Arc<Self>, state: &mut State, id: Id) -> Option<Going> {
+        let removals = &mut state.dirs.get_mut(&id)?.removals;
+        let Some(gone) = removals.gone.take() else {
+            return removals.going.as_ref().map(|(going, _)| going.clone());
+        };
+        removals.said += 1;
+        let number = removals.said;
+        let (before, mut ids) = removals.going.take().unzip();
+        ids.get_or_insert_with(HashSet::new).extend(&gone.ids);
+        let Gone { caller, ids: of, names, sent, .. } = gone;
+        let op = Op::Remove { dir: id, ids: List(of), names: List(names) };
+        let change = Some(Change::new(&self.wire.memory));
+        let mut task = Task { begun: Some(sent), ..Task::new(caller, op, change, None) };
+        let late = self.clone();
+        let saying: BoxFuture<()> = Box::pin(async move {
+            if let Some(before) = before {
+                before.await;
+            }
+            let mut said = late.wire.send(&mut task).await;
+            for _ in 0..TRIES_MAX {
+                // It was not sent, as something had to be said before for which there was no room.
+                if !matches!(&said, Err(error) if error.code() == Errno::EAGAIN) {
+                    break;
+                }
+                late.wire.net.sleep(AGE_MAX).await;
+                said = late.wire.send(&mut task).await;
+            }
+            task.begun.take().into_iter().for_each(|sent| late.wire.cache.failed(sent));
+            late.were_removed(id, number, said);
+        });
+        let going = saying.shared();
+        removals.going = ids.map(|ids| (going.clone(), ids));
+        self.wire.net.spawn(Box::pin(going.clone()));
+        Some(going)
+    }
+
+    /// What was said of a directory is done, or is not.
+    fn were_removed(&self, id: Id, number: u64, said: Result<Answered>) {
+        let now = self.wire.net.now();
+        let mut state = self.lock();
+        self.removing.fetch_sub(1, Ordering::AcqRel);
+        let (revoked, greetings) = (state.revoked, self.wire.memory.greetings());
+        let Some(dir) = state.dirs.get_mut(&id) else { return };
+        dir.removals.going.take_if(|_| dir.removals.said == number);
+        match said {
+            // What came by some of the names since stays.
+            Ok(Answered { reply: Reply::Ids { .. }, .. }) => {}
+            Ok(Answered { reply: Reply::Done {}, grant, asked, greetings: then }) => {
+                if grant > 0 && grant >= revoked && then == greetings {
+                    dir.renew(asked + LEASE_TIME, now);
+                }
+            }
+            Ok(answered) => {
+                dir.removals.failed = Some((unexpected(&answered.reply), now));
+            }
+            Err(error) => {
+                dir.removals.failed = Some((error, now));
+                dir.forget();
+            }
+        }
+    }
+
+    /// Says removals that are old, unless some of their directory are being said; whether there are any left.
+    pub(super) fn look_at_removals(self: &Arc<Self>, state: &mut State, now: Instant) -> bool {
+        if self.removing.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let is_old = |gone: &Gone| now.duration_since(gone.since) >= AGE_MAX / 2;
+        let is_due = |dir: &Dir| {
+            dir.removals.going.is_none() && dir.removals.gone.as_ref().is_some_and(is_old)
+        };
+        let due = state.dirs.iter().filter(|(_, dir)| is_due(dir)).map(|(id, _)| *id);
+        for id in due.collect::<Vec<Id>>() {
+            self.say_removals(state, id);
+        }
+        state.dirs.values().any(|dir| dir.removals.gone.is_some())
+    }
+}
+
+/// What [`crate::meta`] decides by the directory and the file.
+fn may_remove(caller: &Caller, dir: &Dir, file: &Inode) -> bool {
+    let Some(dir) = dir.inode() else { return false };
+    let is_sticky = dir.mode & mode::STICKY != 0;
+    may(caller, dir, access::WRITE | access::EXECUTE)
+        && (!is_sticky || caller.owns(dir) || caller.owns(file))
+}
+
+/// An older server does not know what was asked.
+pub(super) fn is_unknown(error: &Error) -> bool {
+    matches!(error.code(), Errno::EINVAL | Errno::EOPNOTSUPP)
+}
