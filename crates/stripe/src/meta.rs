@@ -62,7 +62,7 @@ pub use dump::{Record, records};
 pub use moves::installed;
 pub use names::{ENTRY_BYTES, NAME_BYTES_MAX, is_dots};
 pub use owned::quota;
-pub use permission::{access, may, mode, without_privilege};
+pub use permission::{access, may, may_take_out, mode, without_privilege};
 pub use places::place;
 pub use remove::{PendingCut, Reclaim, TAKEN_MAX};
 pub use session::{REPLIES_KEPT_MAX, SessionInfo};

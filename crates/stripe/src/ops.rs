@@ -442,7 +442,7 @@ operations! {
         45 SetConsistency { id: u64, consistency: u8 } [logged] content(id),
         /// volatile: leaves the session alone with these files of a directory, and with the directory, where the answer is
         /// granted: see Alone. Answered with the directory
-        46 Take { dir: u64, ids: List<u64> },
+        46 Take { dir: u64, ids: List<u64> } [takes],
         /// removes names that the session has removed late, as Unlink does, each if it leads to this file still: Done, or the files
         /// of those that do not
         47 Remove { dir: u64, ids: List<u64>, names: List<Name> } [logged opens] moves_all(dir names),

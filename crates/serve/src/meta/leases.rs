@@ -114,16 +114,12 @@ impl Meta {
     /// What a request takes back before it is applied: leases on what it changes, and the files that
     /// it asks for and others are alone with.
     fn taken_back(&self, session: u64, op: &Op) -> Result<Vec<Lease>> {
-        let content = |id| Lease { id, place: false };
-        let mut taken = match op {
-            Op::Take { dir, ids } => [*dir].iter().chain(&ids.0).map(|id| content(*id)).collect(),
-            op if op.is_logged() => self.store_mut().changes(op)?,
-            _ => Vec::new(),
-        };
+        let mut taken = if op.takes_leases() { self.store_mut().changes(op)? } else { Vec::new() };
         let (leases, now) = (self.leases.leases.borrow(), task::now());
         if !leases.is_any_alone() {
             return Ok(taken);
         }
+        let content = |id| Lease { id, place: false };
         if let Op::Readdir { id: dir, plus: true, .. } = op {
             // Which files it will tell of is not known before.
             let (store, alone) = (self.store_mut(), leases.alone_elsewhere(session, now));
@@ -167,9 +163,7 @@ impl Meta {
             {
                 false
             }
-            op if op.is_logged() || matches!(op, Op::Take { .. }) => {
-                leases.concern_others(request.session, now)
-            }
+            op if op.takes_leases() => leases.concern_others(request.session, now),
             _ => leases.is_any_alone() && leases.concern_others(request.session, now),
         }
     }

@@ -250,7 +250,10 @@ impl Cache {
         }
         let mut state = self.lock();
         let loses = state.loses(op, now);
-        sent.loses = sent.loses.take().zip(loses).map(|(all, more)| [all, more].concat());
+        match (&mut sent.loses, loses) {
+            (Some(all), Some(more)) => all.extend(more),
+            (all, _) => *all = None,
+        }
         let mut scope = scope::of(op, &mut |dir, name| state.id_of(dir, name, now));
         scope.ids.retain(|id| !sent.scope.ids.contains(id));
         state.begin(&scope);

@@ -124,10 +124,15 @@ pub(super) fn check(caller: &Caller, inode: &Inode, wanted: u8) -> Result<(), Fa
     refuse(Errno::EACCES, format!("uid {} may not {what} file {id}, mode {bits:04o}", caller.uid))
 }
 
+/// Whether a sticky directory lets the caller take `victim`'s name out of it.
+pub fn may_take_out(caller: &Caller, dir: &Inode, victim: &Inode) -> bool {
+    let is_sticky = dir.mode & mode::STICKY != 0;
+    !is_sticky || caller.owns(dir) || caller.owns(victim)
+}
+
 /// Refuses with EPERM to take `victim`'s name out of a sticky directory that is somebody else's.
 pub(super) fn check_sticky(caller: &Caller, dir: &Inode, victim: &Inode) -> Result<(), Fault> {
-    let sticky = dir.mode & mode::STICKY != 0;
-    if !sticky || caller.owns(dir) || caller.owns(victim) {
+    if may_take_out(caller, dir, victim) {
         return Ok(());
     }
     refuse(

@@ -94,12 +94,19 @@ pub struct Properties {
     pub grows: bool,
     pub opens: bool,
     pub owner: bool,
+    pub takes: bool,
 }
 
 impl super::Op {
     /// Whether it, unless it was refused, must be in the log before it is acknowledged.
     pub fn is_logged(&self) -> bool {
         self.properties().logged
+    }
+
+    /// Whether others have to give leases back before it is applied, as far as they hold some on what it concerns.
+    pub fn takes_leases(&self) -> bool {
+        let said = self.properties();
+        said.logged || said.takes
     }
 
     /// Whether it is the server's own: from a client it must be refused.

@@ -103,6 +103,8 @@ impl<K: Kv> Store<K> {
                 let ids = self.given_up_by(*session, &appends.0)?;
                 changes.extend(ids.into_iter().map(content));
             }
+            // It changes nothing, but nobody else is to know of them.
+            Op::Take { dir, ids } => changes.extend(taken(*dir, &ids.0)),
             // Clients are told of the table.
             Op::KnowStore { .. }
             | Op::Place { .. }
@@ -169,9 +171,7 @@ pub fn told(op: &Op, reply: &Reply) -> Vec<Lease> {
         (Op::Unlink { parent: dir, .. } | Op::Remove { dir, .. }, Reply::Done {}) => {
             told.push(content(*dir));
         }
-        (Op::Take { dir, ids }, Reply::Node { .. }) => {
-            told.extend([*dir].iter().chain(&ids.0).map(|id| content(*id)));
-        }
+        (Op::Take { dir, ids }, Reply::Node { .. }) => told.extend(taken(*dir, &ids.0)),
         (Op::Alone { dir, .. }, Reply::Alone { .. }) => told.push(content(*dir)),
         (Op::Chains {}, Reply::Chains { .. }) => told.push(content(TABLE)),
         (Op::Lookup { .. }, Reply::Found { dir, inode, entries, .. }) => {
@@ -193,6 +193,10 @@ fn add(inode: &Inode, told: &mut Vec<Lease>) {
     if inode.is_dir() {
         told.push(Lease { id: inode.id, place: true });
     }
+}
+
+fn taken(dir: Id, ids: &[Id]) -> impl Iterator<Item = Lease> {
+    std::iter::once(dir).chain(ids.iter().copied()).map(content)
 }
 
 fn content(id: Id) -> Lease {

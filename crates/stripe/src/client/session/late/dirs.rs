@@ -25,8 +25,8 @@ const DIRS_MAX: usize = 1024;
 const NUMBERS_FIRST: u16 = 16;
 const NUMBERS_MAX: u16 = 64;
 /// How long a directory is left to all after it was taken back, first and at most.
-pub(super) const REST: Duration = Duration::from_secs(2);
-pub(super) const REST_MAX: Duration = Duration::from_secs(64);
+const REST: Duration = Duration::from_secs(2);
+const REST_MAX: Duration = Duration::from_secs(64);
 /// How long a server is not asked again that leaves nobody alone: an older one, or one that counts for quotas. The same of a
 /// directory in which no file can be made.
 pub(super) const REFUSED: Duration = Duration::from_secs(30);
@@ -45,13 +45,38 @@ pub(super) struct Dir {
     wanted: u16,
     /// The server's clock at some moment here.
     clock: (Instant, Nanos),
-    /// Nothing is asked before then, and for so long after the next time that it is taken back.
-    rests_until: Instant,
-    rest: Duration,
+    rest: Rest,
     is_asking: bool,
     /// How often this client's own changes made what was known of it old.
     forgotten: u64,
     pub removals: Removals,
+}
+
+/// For how long nothing is asked for: longer each time that it was taken back.
+pub(super) struct Rest {
+    until: Option<Instant>,
+    next: Duration,
+}
+
+impl Default for Rest {
+    fn default() -> Rest {
+        Rest { until: None, next: REST }
+    }
+}
+
+impl Rest {
+    pub fn begin(&mut self, now: Instant) {
+        (self.until, self.next) = (Some(now + self.next), (self.next * 2).min(REST_MAX));
+    }
+
+    pub fn is_over(&self, now: Instant) -> bool {
+        self.until.is_none_or(|until| until <= now)
+    }
+
+    /// It was worth asking: the next one is short.
+    pub fn has_paid(&mut self) {
+        self.next = REST;
+    }
 }
 
 impl Dir {
@@ -64,8 +89,7 @@ impl Dir {
             good_until: now,
             wanted: NUMBERS_FIRST,
             clock: (now, 0),
-            rests_until: now,
-            rest: REST,
+            rest: Rest::default(),
             is_asking: false,
             forgotten: 0,
             removals: Removals::default(),
@@ -92,13 +116,13 @@ impl Dir {
     }
 
     pub fn may_be_asked_for(&self, now: Instant) -> bool {
-        !self.is_asking && self.rests_until <= now
+        !self.is_asking && self.rest.is_over(now)
     }
 
     /// Whether there is anything to remember of it.
     fn is_over(&self, now: Instant) -> bool {
         let is_alone = self.until.is_some_and(|until| now < until);
-        !self.is_asking && !is_alone && self.rests_until <= now && self.removals.is_over(now)
+        !self.is_asking && !is_alone && self.rest.is_over(now) && self.removals.is_over(now)
     }
 
     /// The server's clock, which is never behind this.
@@ -128,7 +152,7 @@ impl Dir {
             // Quotas may be counted by now.
             self.numbers.clear();
         }
-        (self.inode, self.until, self.rests_until) = (Some(inode), Some(until), now);
+        (self.inode, self.until, self.rest.until) = (Some(inode), Some(until), None);
     }
 
     /// It may be another by now, if it was forgotten oftener.
@@ -153,16 +177,10 @@ impl Dir {
             return;
         }
         // It has paid.
-        if now.saturating_duration_since(self.since) > self.rest * 8 {
-            self.rest = REST;
+        if now.saturating_duration_since(self.since) > self.rest.next * 8 {
+            self.rest.has_paid();
         }
-        self.rests(now);
-    }
-
-    /// It is left to all for a while, and for longer each time.
-    fn rests(&mut self, now: Instant) {
-        self.rests_until = now + self.rest;
-        self.rest = (self.rest * 2).min(REST_MAX);
+        self.rest.begin(now);
     }
 }
 
@@ -241,7 +259,7 @@ impl Late {
         let answered = match state.granted(&self.wire, answered) {
             Ok(Some(answered)) => answered,
             other => {
-                state.dirs.get_mut(&id).into_iter().for_each(|dir| dir.rests(now));
+                state.dirs.get_mut(&id).into_iter().for_each(|dir| dir.rest.begin(now));
                 return other.map(|_| false);
             }
         };
@@ -254,7 +272,7 @@ impl Late {
         let dir = state.dirs.get_mut(&id).filter(|dir| dir.is_known_since(forgotten));
         let Some(dir) = dir else { return Ok(false) };
         if stripings.0.is_empty() {
-            dir.rests_until = now + REFUSED;
+            dir.rest.until = Some(now + REFUSED);
             return Ok(false);
         }
         dir.is_alone_with(inode, answered.asked + LEASE_TIME, now);

@@ -8,14 +8,14 @@
 //!
 //! Why removals were not done after all is told by the next removal in the directory, or by its fsync.
 
-use super::dirs::{Asking, Dir, REFUSED, REST, REST_MAX};
+use super::dirs::{Asking, Dir, REFUSED, Rest};
 use super::kept::is_same;
 use super::{AGE_MAX, Concern, ERROR_KEPT, Going, Late, MARGIN, Result, State};
 use crate::client::cache::Sent;
 use crate::client::session::{Answered, Change, Task, unexpected};
 use crate::client::{BoxFuture, Error};
 use crate::meta::lease::LEASE_TIME;
-use crate::meta::{NAME_BYTES_MAX, TAKEN_MAX, access, may, mode};
+use crate::meta::{NAME_BYTES_MAX, TAKEN_MAX, access, may, may_take_out};
 use crate::ops::{Caller, Id, Inode, Op, Reply};
 use covey_ninep::tree::Errno;
 use covey_wire::{List, Name};
@@ -42,9 +42,7 @@ pub(super) struct Removals {
     until: Option<Instant>,
     /// How many were asked for last, and granted.
     asked: usize,
-    /// None are asked for before then, and for so long after the next time that one is taken back.
-    rests_until: Option<Instant>,
-    rest: Option<Duration>,
+    rest: Rest,
     /// When the last one was asked for.
     last: Option<Instant>,
     gone: Option<Gone>,
@@ -61,6 +59,8 @@ struct Gone {
     caller: Caller,
     ids: Vec<Id>,
     names: Vec<Name>,
+    /// Of these names in a request.
+    bytes: usize,
     /// The cache knows of them.
     sent: Sent,
     since: Instant,
@@ -69,9 +69,8 @@ struct Gone {
 impl Gone {
     /// Whether one more name goes with the same request.
     fn has_room(&self, bytes_max: usize) -> bool {
-        let bytes: usize = self.names.iter().map(|name| name.len() + NAME_BYTES).sum();
         // The rest is for a caller of many groups.
-        self.ids.len() < TAKEN_MAX && bytes + NAME_BYTES_MAX < bytes_max / 2
+        self.ids.len() < TAKEN_MAX && self.bytes + NAME_BYTES_MAX < bytes_max / 2
     }
 }
 
@@ -88,15 +87,10 @@ impl Removals {
         self.asked = 0;
     }
 
-    fn may_be_asked_for(&self, now: Instant) -> bool {
-        self.rests_until.is_none_or(|until| until <= now)
-    }
-
-    /// No more files are asked for for a while, and for longer each time.
+    /// No more files are asked for for a while.
     fn rests(&mut self, now: Instant) {
         self.asked = 0;
-        let rest = self.rest.unwrap_or(REST);
-        (self.rests_until, self.rest) = (Some(now + rest), Some((rest * 2).min(REST_MAX)));
+        self.rest.begin(now);
     }
 
     fn has(&self, id: Id, now: Instant) -> bool {
@@ -107,7 +101,7 @@ impl Removals {
     fn wants(&mut self) -> usize {
         self.asked = match self.taken.len() {
             left if self.asked > 0 && left <= self.asked / 4 => {
-                self.rest = None;
+                self.rest.has_paid();
                 (self.asked * 4).min(TAKEN_MAX)
             }
             _ => TAKEN_FIRST,
@@ -215,7 +209,7 @@ impl Late {
             return Some(true);
         }
         let is_in_a_row = last.is_some_and(|last| now.duration_since(last) <= IN_A_ROW);
-        let may_be_asked = dir.may_be_asked_for(now) && dir.removals.may_be_asked_for(now);
+        let may_be_asked = dir.may_be_asked_for(now) && dir.removals.rest.is_over(now);
         (is_in_a_row && !is_refused && may_be_asked).then_some(false)
     }
 
@@ -225,8 +219,10 @@ impl Late {
         let count = self.lock().dirs.get_mut(&parent).map_or(0, |dir| dir.removals.wants());
         let mut ids = self.wire.cache.files_in(parent, id, count, self.wire.net.now());
         // With those of its own making this client is alone until they are closed.
-        let is_own = |id: &Id| self.lock().files.contains_key(id);
-        ids.retain(|id| !is_own(id) && !self.wire.memory.is_open(*id));
+        {
+            let state = self.lock();
+            ids.retain(|id| !state.files.contains_key(id) && !self.wire.memory.is_open(*id));
+        }
         let op = Op::Take { dir: parent, ids: List(ids.clone()) };
         let mut task = Task::new(Caller::default(), op, None, None);
         let answered = self.wire.send(&mut task).await;
@@ -289,11 +285,13 @@ impl Late {
                 self.wire.cache.sending_too(&mut gone.sent, &op, now);
                 gone.ids.push(id);
                 gone.names.push(name.clone());
+                gone.bytes += name.len() + NAME_BYTES;
             }
             none => {
                 let sent = self.wire.cache.sending(&op, now);
                 let (ids, names) = (vec![id], vec![name.clone()]);
-                *none = Some(Gone { caller: caller.clone(), ids, names, sent, since: now });
+                let (caller, bytes) = (caller.clone(), name.len() + NAME_BYTES);
+                *none = Some(Gone { caller, ids, names, bytes, sent, since: now });
                 self.removing.fetch_add(1, Ordering::AcqRel);
             }
         }
@@ -399,9 +397,7 @@ impl Late {
 /// What [`crate::meta`] decides by the directory and the file.
 fn may_remove(caller: &Caller, dir: &Dir, file: &Inode) -> bool {
     let Some(dir) = dir.inode() else { return false };
-    let is_sticky = dir.mode & mode::STICKY != 0;
-    may(caller, dir, access::WRITE | access::EXECUTE)
-        && (!is_sticky || caller.owns(dir) || caller.owns(file))
+    may(caller, dir, access::WRITE | access::EXECUTE) && may_take_out(caller, dir, file)
 }
 
 /// An older server does not know what was asked.
