@@ -93,12 +93,13 @@ pub struct Wish {
     #[arg(long, value_name = "MODE", default_value = Consistency::Strict.name(),
           value_parser = super::consistency::parse)]
     consistency: Consistency,
-    /// Say everything that is done to new files at once, for up to four times the requests
+    /// Say everything that is done to new files, and removals, at once, for up to four times the requests
     ///
     /// Without it, what is written to a new file that nobody else has asked for yet, its times and
     /// mode, and its name where nobody else works in the directory, are said together: at its close, at
-    /// the latest after 5 ms, and before anybody else is told of the file. A mount process that is killed
-    /// takes that with it, of files that are still open.
+    /// the latest after 5 ms, and before anybody else is told of the file. The same holds for removals of
+    /// several files of a directory in a row. A mount process that is killed takes that with it, of files
+    /// that are still open or were just removed.
     #[arg(long)]
     no_delegations: bool,
     /// Threads that serve the mount; more than one helps only if one is always busy [default: 1]
