@@ -35,6 +35,10 @@ pub const ROOT: Id = 1;
 /// Stands for the table of chains in leases: no file has this number.
 pub const TABLE: Id = 0;
 
+/// In the number of entries that a Lookup asks for: those that come after the name by their own names. Older servers,
+/// which answer at most 256, take it for a large number.
+pub const BY_NAME: u32 = 1 << 31;
+
 record! {
     /// How a file's bytes lie on the I/O servers. Fixed when the file is created.
     #[derive(Clone, Debug, PartialEq, Eq)]
@@ -332,9 +336,9 @@ operations! {
         28 Drop { id: u64 } [logged own],
         /// volatile: a data server is behind the file's epoch (it lost a cut with its power): cut again
         29 Recut { id: u64, epoch: u32 },
-        /// read: one name, its directory, and up to `ahead` entries that come after it; all of a
-        /// directory that has no more than that. With `content` what the first of these files hold comes
-        /// with them, as far as it lies with their inodes
+        /// read: one name, its directory, and up to `ahead` entries that come after it in a listing, or with [`BY_NAME`]
+        /// by their names; all of a directory that has no more than that. With `content` what the first of these files
+        /// hold comes with them, as far as it lies with their inodes
         30 Lookup { parent: u64, name: Name, ahead: u32, content: bool },
         /// volatile: waits until leases are taken back; `acked` is the last that was heard of
         31 Revokes { acked: u64 },

@@ -13,6 +13,7 @@
 //!
 //! What was not used for a while is forgotten: all is in two generations, and the older one goes.
 
+mod ahead;
 mod known;
 mod learn;
 mod scope;
@@ -22,7 +23,6 @@ use crate::meta::{NAME_BYTES_MAX, access, is_dots, may};
 use crate::ops::{Answer, Caller, Id, Inode, Lease, Op, TABLE};
 use covey_ninep::tree::Errno;
 use covey_wire::{Bytes, Name};
-pub use known::AHEAD_MAX;
 use known::{Found, Known};
 use learn::Learning;
 use scope::Scope;
@@ -146,20 +146,20 @@ impl Cache {
             known.inode.clone()
         });
         if let (true, Some(dir)) = (found.is_some(), state.find(parent, now)) {
-            dir.names.ahead.used += 1;
+            dir.names.ahead.found();
         }
         found.map(Ok)
     }
 
-    /// How many entries to ask for beside a name that is not known, and whether with what they hold.
-    pub fn ahead(&self, parent: Id, now: Instant) -> (u32, bool) {
+    /// How many entries to ask for beside a name that is not known, as Lookup does, and whether with what they hold.
+    pub fn ahead(&self, parent: Id, name: &Name, now: Instant) -> (u32, bool) {
         if !self.is_on() {
             return (0, false);
         }
         let mut state = self.lock();
         let Some(dir) = state.find(parent, now) else { return (0, false) };
         let content = dir.names.ahead.wants_content();
-        (dir.names.ahead.next(), content)
+        (dir.names.ahead.next(name), content)
     }
 
     /// All that lies with a file's inode. Asked for a file that is read there: whether files are decides on what is asked
@@ -184,9 +184,9 @@ impl Cache {
         content
     }
 
-    /// The directory and name of a file whose content is wanted and not known, where that of others
-    /// there will be wanted, too.
-    pub fn content_ahead(&self, id: Id, now: Instant) -> Option<(Id, Name)> {
+    /// The directory and name of a file whose content is wanted and not known, and how many entries to ask for with it,
+    /// where the content of others there will be wanted, too.
+    pub fn content_ahead(&self, id: Id, now: Instant) -> Option<(Id, Name, u32)> {
         if !self.is_on() {
             return None;
         }
@@ -194,7 +194,8 @@ impl Cache {
         let known = state.find(id, now)?;
         let Found { dir, name, .. } = known.found.clone().filter(|_| known.has_content())?;
         let ahead = &mut state.find(dir, now)?.names.ahead;
-        ahead.asks_for_content().then_some((dir, name))
+        let ahead = ahead.next_content(&name)?;
+        Some((dir, name, ahead))
     }
 
     /// How much longer a file's attributes hold without being asked for again, and a directory's

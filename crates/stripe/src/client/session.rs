@@ -167,7 +167,7 @@ impl Session {
         if let Some(known) = self.wire.cache.lookup(who, parent, name, now) {
             return Ok(known?);
         }
-        let (ahead, content) = self.wire.cache.ahead(parent, now);
+        let (ahead, content) = self.wire.cache.ahead(parent, name, now);
         match self.ask(who, Op::Lookup { parent, name: name.clone(), ahead, content }).await? {
             Reply::Found { inode, .. } => inode.ok_or_else(|| Errno::ENOENT.into()),
             other => Err(unexpected(&other)),

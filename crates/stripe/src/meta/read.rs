@@ -1,12 +1,12 @@
 //! Operations that change nothing: walks, listings, totals.
 
 use super::fault::{Fault, refuse};
-use super::keys::{self, Listed};
+use super::keys::{self, Listed, Named};
 use super::names::{COOKIE_FIRST, ENTRY_BYTES, check_name, must_be_dir};
 use super::permission::{access, check, may};
 use super::{Applied, Store};
 use crate::kv::Kv;
-use crate::ops::{Caller, Content, DirEntry, Id, Inode, Op, Reply, Request};
+use crate::ops::{BY_NAME, Caller, Content, DirEntry, Id, Inode, Op, Reply, Request};
 use covey_ninep::tree::Errno;
 use covey_wire::{Field, List, Name};
 
@@ -45,8 +45,8 @@ impl<K: Kv> Store<K> {
         Ok(Applied::Reply(Reply::Nodes { inodes: List(inodes) }))
     }
 
-    /// One name, and what comes after it in the directory: whoever asks for one file after another
-    /// asks in that order most often.
+    /// One name, and what comes after it in the directory: whoever asks for one file after another asks in the order of
+    /// listings most often, or in that of names.
     pub(super) fn lookup(
         &self,
         caller: &Caller,
@@ -64,18 +64,33 @@ impl<K: Kv> Store<K> {
                 None => (None, None),
             },
         };
-        let ahead = ahead.min(AHEAD_MAX);
+        let by_name = ahead & BY_NAME != 0;
+        let ahead = (ahead & !BY_NAME).min(AHEAD_MAX);
         let mut page = Page { entries: Vec::new(), room: 0, plus: true };
         let is_small = dir.size / ENTRY_BYTES <= u64::from(ahead);
-        let after = if is_small { Some(COOKIE_FIRST - 1) } else { cookie };
+        let after = if is_small { Some(COOKIE_FIRST - 1) } else { cookie.filter(|_| !by_name) };
         let mut complete = is_small;
-        if let Some(after) = after.filter(|_| ahead > 0) {
-            page.room = AHEAD_BYTES_MAX.min(ahead as usize * AHEAD_BYTES);
-            complete &= self.list(&mut page, parent, after, u64::MAX)?;
+        page.room = AHEAD_BYTES_MAX.min(ahead as usize * AHEAD_BYTES);
+        match after.filter(|_| ahead > 0) {
+            Some(after) => complete &= self.list(&mut page, parent, after, u64::MAX)?,
+            None if by_name && ahead > 0 => self.list_by_name(&mut page, parent, name)?,
+            None => {}
         }
         complete &= ahead > 0;
         let contents = if content {
-            self.contents(inode.iter().chain(after_of(&page.entries, cookie)))?
+            let mut order: Vec<&DirEntry> = page.entries.iter().collect();
+            if by_name {
+                order.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+            }
+            let comes_before = |entry: &&DirEntry| {
+                let is_before = cookie.is_some_and(|cookie| entry.cookie <= cookie);
+                if by_name { entry.name <= *name } else { is_before }
+            };
+            // Those before it, which come only with the whole of a small directory, are the least likely to be read.
+            let before = order.partition_point(comes_before);
+            order.rotate_left(before);
+            let following = order.into_iter().filter_map(|entry| entry.inode.as_ref());
+            self.contents(inode.iter().chain(following))?
         } else {
             Vec::new()
         };
@@ -156,6 +171,20 @@ impl<K: Kv> Store<K> {
         }
     }
 
+    /// Entries whose names come after this one, no more than there is room for.
+    fn list_by_name(&self, page: &mut Page, dir: Id, name: &Name) -> Result<(), Fault> {
+        let mut after = keys::name(dir, name.as_bytes());
+        after.push(0);
+        let prefix = keys::name(dir, b"");
+        for (rest, named) in self.rows::<Named>(&prefix, &after, page.rows_max())? {
+            let name = Name::from(&rest[..]);
+            if !page.add(self, named.kind, name, named.id, named.cookie)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn statfs(&self) -> Applied {
         let (files, bytes) = (self.counters.files, self.counters.bytes);
         Applied::Reply(Reply::Totals { files, bytes })
@@ -177,12 +206,6 @@ impl<K: Kv> Store<K> {
         }
         Ok(Applied::Reply(Reply::Ids { ids: List(found) }))
     }
-}
-
-/// The files of the entries that come after `cookie`; of all where that is not known.
-fn after_of(entries: &[DirEntry], cookie: Option<u64>) -> impl Iterator<Item = &Inode> {
-    let after = cookie.unwrap_or(0);
-    entries.iter().filter(move |entry| entry.cookie > after).filter_map(|e| e.inode.as_ref())
 }
 
 /// A listing being filled.
@@ -215,8 +238,9 @@ impl Page {
         Ok(true)
     }
 
-    /// How many rows are worth reading at once: an entry has some thirty bytes.
+    /// How many rows are worth reading at once: an entry has some thirty bytes, and with its inode some 130.
     fn rows_max(&self) -> usize {
-        (self.room / 32).clamp(1, 1024)
+        let bytes = if self.plus { 128 } else { 32 };
+        (self.room / bytes).clamp(1, 1024)
     }
 }

@@ -124,3 +124,59 @@ fn places_are_not_used_again() {
     lab.create(ROOT, "again", mode::FIFO);
     assert_eq!(lab.list(ROOT, 4096)[2].1, last + 1);
 }
+
+/// What comes beside a name: names of entries, and the files whose content comes, in that order.
+fn beside(lab: &mut Lab, name: &str, ahead: u32) -> (Vec<String>, Vec<Id>, bool) {
+    let op = Op::Lookup { parent: ROOT, name: name.into(), ahead, content: true };
+    let reply = lab.reply(0, op);
+    let Reply::Found { entries, contents, complete, .. } = reply else { panic!("{reply:?}") };
+    let names = entries.0.iter().map(|entry| entry.name.lossy().into_owned()).collect();
+    (names, contents.0.iter().map(|content| content.id).collect(), complete)
+}
+
+#[test]
+fn a_lookup_brings_what_comes_next_in_a_listing_or_by_name() {
+    let mut lab = progressive();
+    // Made in another order than that of their names.
+    let ids: Vec<Id> = (0..400)
+        .map(|at| {
+            let name = format!("f{:03}", at * 7 % 400);
+            let id = lab.file(&name).id;
+            let op = Op::AppendInline { id, data: vec![1].into() };
+            assert_eq!(lab.code(0, op), 0);
+            id
+        })
+        .collect();
+    let (names, contents, complete) = beside(&mut lab, "f007", 8);
+    assert_eq!(names[..3], ["f014", "f021", "f028"]);
+    assert_eq!(contents[..3], ids[1..4]);
+    assert!(!complete);
+    let (names, contents, complete) = beside(&mut lab, "f007", 8 | BY_NAME);
+    assert_eq!(names[..3], ["f008", "f009", "f010"]);
+    assert_eq!(contents[1], lab.find(ROOT, "f008").expect("it is there").id);
+    assert!(!complete);
+    // One that is not there has a place among the names alone.
+    assert_eq!(beside(&mut lab, "f007x", 8).0.len(), 0);
+    assert_eq!(beside(&mut lab, "f007x", 8 | BY_NAME).0[0], "f008");
+    assert_eq!(beside(&mut lab, "g", 8 | BY_NAME).0.len(), 0);
+}
+
+#[test]
+fn of_a_small_directory_comes_what_all_hold_first_of_those_that_come_next() {
+    let mut lab = progressive();
+    let ids: Vec<Id> = ["d", "a", "c", "b"]
+        .iter()
+        .map(|name| {
+            let id = lab.file(name).id;
+            let op = Op::AppendInline { id, data: vec![1].into() };
+            assert_eq!(lab.code(0, op), 0);
+            id
+        })
+        .collect();
+    let (names, contents, complete) = beside(&mut lab, "c", 32);
+    assert_eq!((names.len(), complete), (4, true));
+    assert_eq!(contents, [ids[2], ids[3], ids[0], ids[1]]);
+    let (names, contents, complete) = beside(&mut lab, "b", 32 | BY_NAME);
+    assert_eq!((names.len(), complete), (4, true));
+    assert_eq!(contents, [ids[3], ids[2], ids[0], ids[1]]);
+}

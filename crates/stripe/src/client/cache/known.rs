@@ -1,5 +1,6 @@
 //! What is known of one file.
 
+use super::ahead::Ahead;
 use crate::distribution::{INLINE_BYTES_DEFAULT, inline_bytes};
 use crate::ops::{Id, Inode};
 use covey_wire::{Bytes, Name};
@@ -42,22 +43,6 @@ pub(super) struct Names {
     /// Whether it was before the last change ended.
     was_complete: bool,
     pub ahead: Ahead,
-}
-
-/// How far to ask ahead, as in reading a file: further while it pays.
-#[derive(Default)]
-pub(super) struct Ahead {
-    /// Entries that came with the last answer, and how often one was used since.
-    came: u32,
-    pub used: u32,
-    /// Small files of it that were read since.
-    read: u32,
-    /// Answers of which too little was used, in a row; and how many questions go without therefore.
-    wasted: u32,
-    skip: u32,
-    /// The same of questions for content.
-    wasted_content: u32,
-    skip_content: u32,
 }
 
 impl Found {
@@ -211,65 +196,5 @@ impl Names {
     }
 }
 
-impl Ahead {
-    /// How many entries to ask for.
-    pub fn next(&mut self) -> u32 {
-        if self.skip > 0 {
-            self.skip -= 1;
-            return 0;
-        }
-        match self.came {
-            // A small directory is worth having as a whole.
-            0 => AHEAD_FIRST,
-            came if self.used * 2 >= came => {
-                self.wasted = 0;
-                (came * 4).clamp(AHEAD_FIRST, AHEAD_MAX)
-            }
-            _ => {
-                self.wasted = (self.wasted + 1).min(WASTED_MAX);
-                (self.skip, self.came) = ((1 << self.wasted) - 1, 0);
-                0
-            }
-        }
-    }
-
-    /// Whether what small files hold is wanted with them: most of those that were found were read.
-    pub fn wants_content(&self) -> bool {
-        self.read > 0 && self.read * 2 >= self.used
-    }
-
-    /// A small file was read, not for the first time since it was found; whether its content was known.
-    pub fn read(&mut self, again: bool, is_known: bool) {
-        self.read += u32::from(!again);
-        if is_known {
-            (self.wasted_content, self.skip_content) = (0, 0);
-        }
-    }
-
-    /// Whether to ask for the content of others with that of a file: of the second that is read.
-    pub fn asks_for_content(&mut self) -> bool {
-        if self.read < 2 || !self.wants_content() {
-            return false;
-        }
-        if self.skip_content > 0 {
-            self.skip_content -= 1;
-            return false;
-        }
-        // Until some of it is used.
-        self.wasted_content = (self.wasted_content + 1).min(WASTED_MAX);
-        self.skip_content = (1 << self.wasted_content) - 1;
-        true
-    }
-
-    /// So many entries came.
-    pub fn came(&mut self, entries: usize) {
-        (self.came, self.used, self.read) = (entries as u32, 0, 0);
-    }
-}
-
 /// Names known of one directory.
 pub(super) const NAMES_MAX: usize = 64 * 1024;
-
-const AHEAD_FIRST: u32 = 32;
-pub const AHEAD_MAX: u32 = 128;
-const WASTED_MAX: u32 = 6;

@@ -80,6 +80,9 @@ impl State {
                 self.learn_inode(lease, dir);
                 self.learn_entries(lease, dir.id, &entries.0, *complete);
                 self.learn_found(lease, dir.id, name, inode.as_ref(), entries.0.len());
+                if let Some(known) = self.find(dir.id, lease.now) {
+                    known.names.ahead.came_contents(contents.0.len());
+                }
                 let contents = contents.0.iter();
                 contents.for_each(|Content { id, data }| self.learn_content(lease, *id, data));
             }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::distribution::PROGRESSIVE;
-use crate::ops::{Answer, DirEntry, Reply, Striping};
+use crate::ops::{Answer, BY_NAME, Content, DirEntry, Reply, Striping};
 use covey_wire::{List, Payload};
 
 fn inode(id: Id, mode: u32) -> Inode {
@@ -268,18 +268,31 @@ fn files_of_a_listing_that_are_read_bring_what_others_hold_until_that_is_in_vain
         None => scene.cache.content_ahead(id, scene.now),
     };
     assert_eq!(read(100), None, "one alone");
-    assert_eq!(read(101), Some((DIR, Name::from("f1"))));
+    assert_eq!(read(101), Some((DIR, Name::from("f1"), 128)));
     // Nothing has come of it.
     let asked: Vec<bool> = (102..115).map(|id| read(id).is_some()).collect();
     let expected: Vec<bool> = (102..115).map(|id| matches!(id, 103 | 107)).collect();
     assert_eq!(asked, expected);
-    // This has come by another way, and is used.
-    let data = Payload::from(vec![1]);
-    let inode = Inode { size: 1, ..inode(120, 0o100_644) };
-    let op = Op::ReadInline { id: 120, offset: 0, count: 1 };
-    scene.ask(&op, &Reply::Inline { inode, data }, 1);
-    assert_eq!(read(120), None);
-    assert!(read(121).is_some());
+    assert!(read(115).is_some());
+    // This comes, and is used.
+    let comes = |name: &str, ids: std::ops::Range<Id>| {
+        let mut reply = found(Some(ids.start));
+        if let Reply::Found { contents, inode: Some(inode), .. } = &mut reply {
+            inode.size = 1;
+            let of = |id| Content { id, data: Payload::from(vec![1]) };
+            *contents = List(ids.map(of).collect());
+        }
+        scene.ask(&look(name), &reply, 1);
+    };
+    comes("f15", 115..120);
+    assert_eq!((115..119).filter_map(read).count(), 0);
+    let ahead = |id| read(id).map(|(.., ahead)| ahead);
+    assert_eq!(ahead(120), Some(128));
+    // This is not, and the names ascend: perhaps it was the order. Then it was not.
+    comes("f20", 130..135);
+    assert_eq!(ahead(121), Some(128 | BY_NAME));
+    comes("f21", 135..140);
+    assert_eq!((122..124).map(ahead).collect::<Vec<_>>(), [None, None]);
 }
 
 #[test]

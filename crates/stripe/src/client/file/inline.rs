@@ -3,7 +3,6 @@
 
 use super::OpenFile;
 use crate::client::beside::Asker;
-use crate::client::cache::AHEAD_MAX;
 use crate::client::session::unexpected;
 use crate::client::{Result, Shared};
 use crate::distribution::Distribution;
@@ -89,8 +88,8 @@ impl OpenFile {
         if let Some(known) = known() {
             return Some(known);
         }
-        let (parent, name) = cache.content_ahead(self.id, fs.net.now())?;
-        let op = Op::Lookup { parent, name, ahead: AHEAD_MAX, content: true };
+        let (parent, name, ahead) = cache.content_ahead(self.id, fs.net.now())?;
+        let op = Op::Lookup { parent, name, ahead, content: true };
         session.ask(&Caller::default(), op).await.ok()?;
         known()
     }
