@@ -273,7 +273,9 @@ impl OpenFile {
         if is_told || end <= inline {
             return Ok(());
         }
-        self.extend(fs, epoch, Some(Growth { end: 0, hole: false })).await?;
+        if !fs.session.is_made_beyond(self.id).await {
+            self.extend(fs, epoch, Some(Growth { end: 0, hole: false })).await?;
+        }
         self.lock().begun = Some(epoch);
         Ok(())
     }

@@ -9,7 +9,7 @@ use super::attr::{Asked, set_owner, set_times};
 use super::create::{New, with_type};
 use super::fault::{Fault, refuse};
 use super::inline::{check_data, check_pieces, inline_max};
-use super::keys::Stored;
+use super::keys::{Stored, mark};
 use super::names::{COOKIE_FIRST, changed, must_be_alive, touched};
 use super::owned::Owner;
 use super::permission::{mode, written_by};
@@ -92,6 +92,7 @@ impl<K: Kv> Store<K> {
         };
         let (caller, now) = (&request.caller, request.now);
         let new = New { mode: with_type(bits)?, gid, rdev: 0, target: &Name::EMPTY };
+        let (is_beyond, mask) = (mask & set::BEYOND != 0, mask & !set::BEYOND);
         if new.mode & mode::TYPE != mode::REGULAR || mask & !MASK != 0 {
             let text = format!("file {id} is no regular one, or more is set than mode and times");
             return refuse(Errno::EINVAL, text);
@@ -120,8 +121,9 @@ impl<K: Kv> Store<K> {
         self.must_have_room(request, owner, (1, end))?;
 
         let (losses, project) = (self.losses, dir.project);
+        let marks = if is_beyond { mark::BEYOND } else { 0 };
         let mut made =
-            Stored { inode, cookie_next: COOKIE_FIRST, tail: end, losses, marks: 0, project };
+            Stored { inode, cookie_next: COOKIE_FIRST, tail: end, losses, marks, project };
         if !pieces.0.is_empty() {
             self.put_inline(&mut made, &pieces.0, data)?;
             (made.inode.size, made.inode.sparse) = (end, hole);

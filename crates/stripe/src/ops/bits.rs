@@ -23,6 +23,8 @@ pub mod set {
     /// at the version whose halves stand in these fields ([`in_fields`]), else ESTALE: what others have done since is not
     /// undone.
     pub const AT_VERSION: u32 = 1024;
+    /// Of a Make: a write is about to go beyond what lies with the inode, as an Extend to 0 says it.
+    pub const BEYOND: u32 = 2048;
 
     /// A version in the fields `uid` (the lower half) and `gid`.
     pub fn in_fields(version: u64) -> (u32, u32) {

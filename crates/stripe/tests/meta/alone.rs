@@ -44,6 +44,31 @@ fn a_file_that_is_made_late_is_as_one_that_was_made_at_once() {
 }
 
 #[test]
+fn one_of_which_a_write_is_about_to_go_beyond_is_cut_and_removed_like_any_other() {
+    let mut lab = progressive();
+    let session = lab.hello(0, &[]).0;
+    let (first, stripings) = numbers(&mut lab, ROOT, 2);
+    for (id, mask) in [(first, 0), (first + 1, set::BEYOND)] {
+        let made = Make { mask, ..make(ROOT, &format!("f{id}"), id) };
+        created(lab.reply(session, made.with(&stripings[0], b"content").op()));
+    }
+    assert_eq!(lab.truncate(first, 3).epoch, 0, "all of it lies with its inode");
+    assert_eq!(lab.truncate(first + 1, 3).epoch, 1);
+    lab.reply(session, Op::Close { ids: List(vec![first, first + 1]) });
+    assert_eq!(
+        [lab.unlink(ROOT, &format!("f{first}")), lab.unlink(ROOT, "f0")],
+        [0, Errno::ENOENT]
+    );
+    lab.serve();
+    assert_eq!(lab.store.pending_reclaims((0, 0), 9), Ok(vec![]));
+    assert_eq!(lab.unlink(ROOT, &format!("f{}", first + 1)), 0);
+    lab.serve();
+    let reclaims = lab.store.pending_reclaims((0, 0), 9).expect("a store in memory");
+    assert_eq!(reclaims.iter().map(|reclaim| reclaim.id).collect::<Vec<_>>(), [first + 1]);
+    check_replay(&mut lab);
+}
+
+#[test]
 fn one_that_was_made_and_answered_is_opened_again_when_it_is_said_again() {
     let mut lab = progressive();
     let session = lab.hello(0, &[]).0;

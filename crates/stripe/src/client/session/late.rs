@@ -144,6 +144,9 @@ impl Late {
             _ => None,
         };
         let mut state = self.lock();
+        if let Op::Link { parent, .. } | Op::Unlink { parent, .. } = task.op {
+            state.renewed(&self.wire, parent, answered);
+        }
         let concern = concern(&task.op);
         for (id, file) in &mut state.files {
             let is_meant = match concern {

@@ -20,6 +20,26 @@ impl Session {
         self.late.is_made(id).await
     }
 
+    /// Tells the server of a file that it knows nothing of yet, and that a write is about to go beyond what lies with its
+    /// inode; false where that is to be said by itself.
+    pub async fn is_made_beyond(&self, id: Id) -> bool {
+        if self.late.unmade.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let going = {
+            let mut state = self.late.lock();
+            let kept = state.files.get_mut(&id).and_then(|file| file.kept.as_mut());
+            let Some(made) = kept.and_then(|kept| kept.made.as_mut()) else { return false };
+            made.is_beyond = true;
+            self.late.say(&mut state, id, false)
+        };
+        let Some(going) = going else { return false };
+        going.await;
+        let state = self.late.lock();
+        let file = state.files.get(&id);
+        file.is_some_and(|file| file.place.is_none() && file.failed.is_none())
+    }
+
     /// Whether the server has yet to be told of a file.
     pub fn is_unmade(&self, id: Id) -> bool {
         self.late.unmade.load(Ordering::Acquire) > 0

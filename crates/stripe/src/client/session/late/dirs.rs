@@ -160,8 +160,8 @@ impl Dir {
         self.forgotten == forgotten
     }
 
-    /// A change in it was answered, and granted. One that was over meanwhile may be anybody's.
-    pub fn renew(&mut self, until: Instant, now: Instant) {
+    /// The lease on it was granted anew. One that was over meanwhile may be anybody's.
+    fn renew(&mut self, until: Instant, now: Instant) {
         if self.until.is_some_and(|until| now < until) {
             self.until = self.until.max(Some(until));
         }
@@ -200,6 +200,17 @@ impl State {
         let Some(dir) = self.dirs.get_mut(&id) else { return };
         dir.learn_time(now, made.ctime);
         dir.renew(asked + LEASE_TIME, now);
+    }
+
+    /// A change in it was answered.
+    pub(super) fn renewed(&mut self, wire: &Wire, id: Id, answered: &Answered) {
+        let is_granted = answered.grant > 0 && answered.grant >= self.revoked;
+        if let Some(dir) = self.dirs.get_mut(&id)
+            && is_granted
+            && answered.greetings == wire.memory.greetings()
+        {
+            dir.renew(answered.asked + LEASE_TIME, wire.net.now());
+        }
     }
 
     /// The session was greeted anew: the server knows nobody who is alone.
@@ -307,6 +318,7 @@ impl Late {
         let (id, _) = dir.numbers.front()?;
         let mut inode = new.foretold(*id, caller, within, at)?;
         let (id, striping) = dir.numbers.pop_front()?;
+        dir.removals.are_interrupted();
         inode.striping = Some(striping.clone());
         let opened = Opened::late(session, id);
         let made = Made {
@@ -317,6 +329,7 @@ impl Late {
             gid: *gid,
             at,
             striping,
+            is_beyond: false,
             opened: opened.clone(),
         };
         let said = made.op(None, Vec::new(), Set::default());
@@ -360,9 +373,10 @@ impl Late {
         let content = changes.content.iter().map(|id| (*id, None));
         let places: Vec<_> = content.chain(named).collect();
         let now = self.wire.net.now();
-        // A directory goes, or comes to be elsewhere: which one, is not known.
+        // A directory goes, or comes to be elsewhere: which one, is not known. A file's removal is refused there.
+        let of_files = matches!(op, Op::Unlink { dir: false, .. } | Op::Remove { .. });
         let may_be_dir = |(dir, name): &(Id, &Name)| self.wire.cache.may_be_dir(*dir, name, now);
-        let is_any = changes.moved.iter().any(may_be_dir);
+        let is_any = !of_files && changes.moved.iter().any(may_be_dir);
         let mut state = self.lock();
         changes.content.iter().for_each(|id| state.forget_dir(*id));
         state.changing.extend(places.iter().cloned());

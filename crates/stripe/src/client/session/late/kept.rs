@@ -32,6 +32,8 @@ pub(super) struct Made {
     pub gid: u32,
     pub at: Nanos,
     pub striping: Striping,
+    /// A write is about to go beyond what lies with the inode.
+    pub is_beyond: bool,
     /// The server counts it when it has made the file.
     pub opened: Opened,
 }
@@ -137,7 +139,7 @@ impl Made {
             pieces: List(pieces),
             data: data.into(),
             // The owner is who made it.
-            mask: set.mask & !(set::UID | set::GID),
+            mask: set.mask & !(set::UID | set::GID) | if self.is_beyond { set::BEYOND } else { 0 },
             set_mode: set.mode,
             atime: set.atime,
             mtime: set.mtime,

@@ -87,6 +87,12 @@ impl Removals {
         self.asked = 0;
     }
 
+    /// Something else was done in the directory: whoever makes a file, gives it another name and removes the first will
+    /// not go on with others.
+    pub fn are_interrupted(&mut self) {
+        self.last = None;
+    }
+
     /// No more files are asked for for a while.
     fn rests(&mut self, now: Instant) {
         self.asked = 0;
@@ -356,16 +362,13 @@ impl Late {
         let now = self.wire.net.now();
         let mut state = self.lock();
         self.removing.fetch_sub(1, Ordering::AcqRel);
-        let (revoked, greetings) = (state.revoked, self.wire.memory.greetings());
         let Some(dir) = state.dirs.get_mut(&id) else { return };
         dir.removals.going.take_if(|_| dir.removals.said == number);
         match said {
             // What came by some of the names since stays.
             Ok(Answered { reply: Reply::Ids { .. }, .. }) => {}
-            Ok(Answered { reply: Reply::Done {}, grant, asked, greetings: then }) => {
-                if grant > 0 && grant >= revoked && then == greetings {
-                    dir.renew(asked + LEASE_TIME, now);
-                }
+            Ok(answered @ Answered { reply: Reply::Done {}, .. }) => {
+                state.renewed(&self.wire, id, &answered);
             }
             Ok(answered) => {
                 dir.removals.failed = Some((unexpected(&answered.reply), now));
