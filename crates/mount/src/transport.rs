@@ -1,7 +1,8 @@
 //! The FUSE device on the runtime's own poller: requests in, replies out, waits that a signal ends.
 //!
 //! ```text
-//!   /dev/fuse ──read(2)──► parse ──► a task per request ──► Service::handle ──► writev(2)
+//!   /dev/fuse ──read(2)──► parse ──► Service::handle ──────────────────────────────► writev(2)
+//!                            │        └─ has to wait ──► a task of its own ─────────┘
 //!                            └─ INTERRUPT ──► the task drops the handler and answers EINTR
 //! ```
 //!
@@ -30,9 +31,11 @@ use rustix::io::Errno as OsError;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -120,6 +123,7 @@ pub async fn serve<S: Service>(
     let mut callers = Callers::new(front);
     let mut buffers = Buffers::new(REQUEST_BYTES_MAX);
     let _serving = served.gate.enter();
+    let mut answered = 0;
     loop {
         for message in left.drain(..) {
             admit(&device, &served, &waits, &mut callers, message);
@@ -133,9 +137,14 @@ pub async fn serve<S: Service>(
                     () = &mut shuts => break,
                 };
                 let Some(message) = message else { return Ok(End::Unmounted) };
-                admit(&device, &served, &waits, &mut callers, message);
-                // The new task's own requests are sent before the next read of the device.
-                let_others_run().await;
+                let is_answered = admit(&device, &served, &waits, &mut callers, message);
+                answered = if is_answered { answered + 1 } else { ANSWERED_MAX };
+                // The new task's own requests are sent before the next read of the device. Where all is answered at
+                // once others have their turn, too.
+                if answered >= ANSWERED_MAX {
+                    answered = 0;
+                    let_others_run().await;
+                }
             }
         }
         // Each request holds the device until it is answered.
@@ -148,7 +157,7 @@ pub async fn serve<S: Service>(
     }
 }
 
-/// Starts what the message asks for. Messages that cannot be read are the kernel's error, or ours:
+/// Starts what the message asks for; whether that is done. Messages that cannot be read are the kernel's error, or ours:
 /// they are logged, and refused where there is someone to refuse.
 fn admit<S: Service>(
     device: &Rc<Device>,
@@ -156,15 +165,21 @@ fn admit<S: Service>(
     waits: &Rc<Waits>,
     callers: &mut Callers,
     message: Bytes,
-) {
+) -> bool {
     let (service, interrupts) = (&served.service, &served.interrupts);
     let (header, body) = match abi::parse(message.clone()) {
         Ok(parts) => parts,
-        Err(blame) => return tracing::error!("fuse: {blame}"),
+        Err(blame) => {
+            tracing::error!("fuse: {blame}");
+            return true;
+        }
     };
     let request = match body {
         Ok(request) => request,
-        Err(blame) => return device.reply(header.unique, refuse(&header, &blame)),
+        Err(blame) => {
+            device.reply(header.unique, refuse(&header, &blame));
+            return true;
+        }
     };
     match request {
         Request::Forget { nlookup } => service.forget(header.nodeid, nlookup),
@@ -178,16 +193,37 @@ fn admit<S: Service>(
         }
         Request::Interrupt { unique } => interrupts.interrupt(unique),
         request => {
-            let interrupted = interrupts.enter(header.unique);
             let waiting =
                 service.is_wait(&request).then(|| Box::new(waits.enter(header.unique, message)));
             let (waits, meeting) = callers.note(&header);
             let (device, unique) = (device.clone(), Some(header.unique));
             let reply = PendingReply { device, unique, waits, meeting };
-            let asked = answer(service.clone(), header, request, interrupted, reply, waiting);
-            tokio::task::spawn_local(asked);
+            let (name, patience) = (request.name(), service.patience(&request));
+            let unique = header.unique;
+            // Most answers are known already: those need no task, nor can a signal come in between. What has to wait is
+            // asked again by its task, which is then woken.
+            let first = AssertUnwindSafe(|| {
+                let mut handled = Box::pin(service.clone().handle(header, request));
+                let polled = handled.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                match polled {
+                    Poll::Ready(outcome) => Ok(outcome),
+                    Poll::Pending => Err(handled),
+                }
+            });
+            match std::panic::catch_unwind(first) {
+                Ok(Ok(outcome)) => end(name, outcome, reply),
+                Ok(Err(handled)) => {
+                    let interrupted = interrupts.enter(unique);
+                    let asked = answer(handled, (name, patience), interrupted, reply, waiting);
+                    tokio::task::spawn_local(asked);
+                    return false;
+                }
+                // It was told of, and the reply is dropped: that is EIO.
+                Err(_) => {}
+            }
         }
     }
+    true
 }
 
 fn refuse(header: &Header, blame: &Blame) -> Result<Answer, Errno> {
@@ -203,17 +239,14 @@ fn refuse(header: &Header, blame: &Blame) -> Result<Answer, Errno> {
     }
 }
 
-/// The life of one request.
-async fn answer<S: Service>(
-    service: Arc<S>,
-    header: Header,
-    request: Request,
+/// The rest of the life of a request that has to wait.
+async fn answer(
+    handled: Pin<Box<impl Future<Output = Result<Answer, Errno>>>>,
+    (name, patience): (&'static str, Duration),
     interrupted: interrupts::Interrupted,
     reply: PendingReply,
     waiting: Option<Box<Waiting>>,
 ) {
-    let patience = service.patience(&request);
-    let name = request.name();
     let ended = async {
         interrupted.wait().await;
         tokio::time::sleep(patience).await;
@@ -226,7 +259,7 @@ async fn answer<S: Service>(
     };
     let outcome = tokio::select! {
         biased;
-        outcome = service.handle(header, request) => Some(outcome),
+        outcome = handled => Some(outcome),
         () = ended => Some(Err(Errno::because(Errno::EINTR, "a signal ended the wait"))),
         () = leaves => None,
     };
@@ -236,6 +269,12 @@ async fn answer<S: Service>(
         }
         return reply.leave();
     };
+    // Out of the table before the reply: the kernel sends no interrupt for what it has an answer to.
+    drop(interrupted);
+    end(name, outcome, reply);
+}
+
+fn end(name: &str, outcome: Result<Answer, Errno>, reply: PendingReply) {
     match &outcome {
         Err(error) if error.code == Errno::EIO && is_worth_saying() => {
             tracing::warn!("a program gets an error: {name}: {error}");
@@ -243,8 +282,6 @@ async fn answer<S: Service>(
         Err(error) => tracing::trace!("fuse: {name}: {error}"),
         Ok(_) => {}
     }
-    // Out of the table before the reply: the kernel sends no interrupt for what it has an answer to.
-    drop(interrupted);
     reply.send(outcome);
 }
 
@@ -389,7 +426,7 @@ fn error_number(error: &Errno) -> u32 {
 }
 
 /// Goes to the end of the run queue, without asking the poller as tokio's yield does, and again: the
-/// first round runs the handler, the second the connection that it gave its message to.
+/// first round runs the new task, the second the connection that it gave its message to.
 async fn let_others_run() {
     let mut rounds = 2;
     poll_fn(|context| {
@@ -413,6 +450,9 @@ pub const DATA_BYTES_MAX: u32 = 1 << 20;
 const REQUEST_BYTES_MAX: usize = DATA_BYTES_MAX as usize + 4096;
 
 const IOV_MAX: usize = 1024;
+
+/// So many requests are answered at once before others have their turn.
+const ANSWERED_MAX: usize = 4;
 
 /// FUSE_NOTIFY_INVAL_INODE, where a reply has its error.
 const NOTIFY_INVAL_INODE: u32 = 2;

@@ -291,3 +291,15 @@ fn a_lazy_unmount_leaves_open_files_working_and_ends_with_the_last() {
     let _ = std::mem::replace(file, File::open("/dev/null").expect("null"));
     mounted.join();
 }
+
+#[test]
+fn a_handler_that_panics_costs_its_caller_eio_and_nobody_else_anything() {
+    let Some(mut mounted) = Mounted::new() else { return };
+    fs::write(mounted.path("file"), b"content").expect("write");
+    for name in ["panics", "panics later", "panics"] {
+        let error = fs::metadata(mounted.path(name)).expect_err("it panics");
+        assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()), "{name}");
+        assert_eq!(fs::read(mounted.path("file")).expect("read"), b"content");
+    }
+    mounted.unmount();
+}

@@ -298,6 +298,14 @@ impl Files for Model {
     type File = ModelFile;
 
     async fn lookup(&self, _: &Caller, parent: Id, name: &Name) -> Result<Inode> {
+        match name.as_bytes() {
+            b"panics" => panic!("as the test wants it"),
+            b"panics later" => {
+                tokio::task::yield_now().await;
+                panic!("as the test wants it, after a wait");
+            }
+            _ => {}
+        }
         let mut state = self.state();
         let id = state.child(parent, name)?;
         Ok(state.node(id)?.inode.clone())
