@@ -5,12 +5,13 @@
 //! round has a cluster of its own, writers through mounts and through the library, one who moves files between the servers
 //! all the time, and ten kills.
 
-use crate::campaign::log::Certain;
+use crate::campaign::log::{Certain, now_ms};
 use crate::campaign::way::Way;
 use crate::campaign::writer;
 use crate::support::{Cluster, until};
 use covey_wire::Rng;
 use rustix::process::Signal;
+use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -52,6 +53,8 @@ struct Writer {
     name: String,
     log: PathBuf,
     mount: Option<PathBuf>,
+    /// It says at once what it does.
+    at_once: bool,
 }
 
 struct Round {
@@ -60,6 +63,8 @@ struct Round {
     rng: Rng,
     writers: Vec<Writer>,
     names: Vec<String>,
+    /// Writers of which the mount was killed that says removals late, and when.
+    cut_short: BTreeMap<String, u64>,
     told: Vec<String>,
     can_mount: bool,
     mover: Child,
@@ -96,6 +101,7 @@ impl Round {
             rng: Rng::new(seed),
             writers: Vec::new(),
             names: Vec::new(),
+            cut_short: BTreeMap::new(),
             told: Vec::new(),
             can_mount: true,
         };
@@ -122,7 +128,7 @@ impl Round {
         let child =
             writer::start("crash_campaign::a_writer_obeys", way, &target, &name, &log, seed);
         self.names.push(name.clone());
-        self.writers.push(Writer { child, name, log, mount });
+        self.writers.push(Writer { child, name, log, mount, at_once });
     }
 
     fn run(mut self, kills: u64) {
@@ -181,6 +187,9 @@ impl Round {
             if mount.is_some() { "and its mount" } else { "" }
         ));
         if let Some(mount) = &mount {
+            if !victim.at_once {
+                self.cut_short.insert(victim.name.clone(), now_ms());
+            }
             self.cluster.kill_mount(mount);
         }
         victim.child.kill().expect("a writer can be killed");
@@ -233,7 +242,8 @@ impl Round {
         let mut all = Vec::new();
         for name in &self.names {
             let log = crate::campaign::log_path(&self.cluster.scratch(""), name);
-            let known = crate::campaign::read_log(&log, Certain::WhenAcknowledged);
+            let mut known = crate::campaign::read_log(&log, Certain::WhenAcknowledged);
+            self.cut_short.get(name).into_iter().for_each(|at| known.is_cut_short(*at));
             let way = Way::library(&config, name).expect("the cluster is up");
             let wrong = crate::campaign::faults(&way, &known);
             faults.extend(wrong.into_iter().map(|what| format!("{name}: {what}")));

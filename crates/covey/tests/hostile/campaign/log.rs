@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   I 7 write f3 55 1000 4096      it is about to write 4096 bytes of noise 55 at 1000
-//!   A 7                            that was acknowledged
+//!   A 7 12 1700000000000           that was acknowledged after 12 ms, at that time
 //!   F 8 5                          number 8 failed with errno 5
 //! ```
 //!
@@ -127,8 +127,8 @@ pub struct File {
 #[derive(Debug, Default)]
 pub struct Expected {
     pub files: Vec<File>,
-    /// Names that are gone for certain.
-    pub gone: Vec<String>,
+    /// Names that are gone for certain, and when that was acknowledged, where it is known: see [`now_ms`].
+    pub gone: BTreeMap<String, u64>,
     /// Records of the shared log: acknowledged, and those of which nobody knows.
     pub records: Vec<(String, bool)>,
     /// Acts that were acknowledged.
@@ -137,14 +137,31 @@ pub struct Expected {
     pub open: usize,
 }
 
+/// Milliseconds since 1970.
+pub fn now_ms() -> u64 {
+    let since = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("it is later than 1970");
+    since.as_millis() as u64
+}
+
+impl Expected {
+    /// The mount was killed at that time: what it had removed just before it may not have said.
+    pub fn is_cut_short(&mut self, killed_at: u64) {
+        self.gone.retain(|_, at| *at + REMOVALS_KEPT_MS < killed_at);
+    }
+}
+
+/// For how long removals may be kept: 5 ms, on a machine that may be busy.
+const REMOVALS_KEPT_MS: u64 = 100;
+
 /// Reads a writer's log.
 pub fn expected(text: &str, certain: Certain) -> Expected {
-    let mut ends: BTreeMap<&str, bool> = BTreeMap::new();
+    let mut ends: BTreeMap<&str, (bool, u64)> = BTreeMap::new();
     for line in text.lines() {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
-            ["A", number, ..] => drop(ends.insert(number, true)),
-            ["F", number, ..] => drop(ends.insert(number, false)),
+            ["A", number, _, at] => drop(ends.insert(number, (true, at.parse().unwrap_or(0)))),
+            ["A", number, ..] => drop(ends.insert(number, (true, 0))),
+            ["F", number, ..] => drop(ends.insert(number, (false, 0))),
             _ => {}
         }
     }
@@ -157,7 +174,7 @@ pub fn expected(text: &str, certain: Certain) -> Expected {
         let words: Vec<&str> = line.split(' ').collect();
         let ["I", number, ref act @ ..] = words[..] else { continue };
         let act = Act::parse(act);
-        let was_done = ends.get(number) == Some(&true);
+        let (was_done, at) = ends.get(number).copied().unwrap_or_default();
         known.acknowledged += usize::from(was_done);
         known.open += usize::from(!was_done);
         if let Act::Shared { record } = act {
@@ -167,10 +184,15 @@ pub fn expected(text: &str, certain: Certain) -> Expected {
         let is_certain = was_done && certain == Certain::WhenAcknowledged;
         if was_done && matches!(act, Act::Fsync { .. }) {
             // The log of the metadata reaches the disk as a whole: what is gone is gone.
-            known.gone.extend(leaving.drain(..).flat_map(|file| file.names));
+            let names = leaving.drain(..).flat_map(|file| file.names);
+            known.gone.extend(names.map(|name| (name, 0)));
         }
         if let Some(file) = step(&mut live, &act, was_done, is_certain) {
-            if is_certain { known.gone.extend(file.names) } else { leaving.push(file) }
+            if is_certain {
+                known.gone.extend(file.names.into_iter().map(|name| (name, at)));
+            } else {
+                leaving.push(file);
+            }
         }
     }
     known.files = live.into_values().chain(leaving).collect();

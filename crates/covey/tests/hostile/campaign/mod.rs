@@ -31,7 +31,7 @@ pub fn faults(way: &Way, known: &Expected) -> Vec<String> {
             _ => faults.push(format!("{:?}: it has several names", file.names)),
         }
     }
-    for name in &known.gone {
+    for name in known.gone.keys() {
         if !matches!(way.read(name), Ok(None)) {
             faults.push(format!("{name} was removed and is there"));
         }

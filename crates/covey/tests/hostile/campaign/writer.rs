@@ -89,7 +89,8 @@ impl Writer {
         let begun = std::time::Instant::now();
         match way.act(&act) {
             Ok(()) => {
-                self.say(format!("A {number} {}\n", begun.elapsed().as_millis()));
+                let at = super::log::now_ms();
+                self.say(format!("A {number} {} {at}\n", begun.elapsed().as_millis()));
                 self.note(&act);
             }
             Err(error) => {
