@@ -68,15 +68,17 @@ impl<K: Kv> Store<K> {
         let ahead = (ahead & !BY_NAME).min(AHEAD_MAX);
         let mut page = Page { entries: Vec::new(), room: 0, plus: true };
         let is_small = dir.size / ENTRY_BYTES <= u64::from(ahead);
-        let after = if is_small { Some(COOKIE_FIRST - 1) } else { cookie.filter(|_| !by_name) };
-        let mut complete = is_small;
+        let mut complete = false;
         page.room = AHEAD_BYTES_MAX.min(ahead as usize * AHEAD_BYTES);
-        match after.filter(|_| ahead > 0) {
-            Some(after) => complete &= self.list(&mut page, parent, after, u64::MAX)?,
-            None if by_name && ahead > 0 => self.list_by_name(&mut page, parent, name)?,
-            None => {}
+        if ahead == 0 {
+            // Nothing but the name.
+        } else if is_small {
+            complete = self.list(&mut page, parent, COOKIE_FIRST - 1, u64::MAX)?;
+        } else if by_name {
+            self.list_by_name(&mut page, parent, name)?;
+        } else if let Some(cookie) = cookie {
+            self.list(&mut page, parent, cookie, u64::MAX)?;
         }
-        complete &= ahead > 0;
         let contents = if content {
             let mut order: Vec<&DirEntry> = page.entries.iter().collect();
             if by_name {

@@ -204,13 +204,16 @@ impl State {
 
     /// A change in it was answered.
     pub(super) fn renewed(&mut self, wire: &Wire, id: Id, answered: &Answered) {
-        let is_granted = answered.grant > 0 && answered.grant >= self.revoked;
-        if let Some(dir) = self.dirs.get_mut(&id)
-            && is_granted
-            && answered.greetings == wire.memory.greetings()
-        {
+        let is_granted = self.is_granted(wire, answered);
+        if let Some(dir) = self.dirs.get_mut(&id).filter(|_| is_granted) {
             dir.renew(answered.asked + LEASE_TIME, wire.net.now());
         }
+    }
+
+    /// Whether an answer came with a lease that nothing has ended since: no revocation, and no greeting.
+    fn is_granted(&self, wire: &Wire, answered: &Answered) -> bool {
+        let is_granted = answered.grant > 0 && answered.grant >= self.revoked;
+        is_granted && answered.greetings == wire.memory.greetings()
     }
 
     /// The session was greeted anew: the server knows nobody who is alone.
@@ -374,9 +377,9 @@ impl Late {
         let places: Vec<_> = content.chain(named).collect();
         let now = self.wire.net.now();
         // A directory goes, or comes to be elsewhere: which one, is not known. A file's removal is refused there.
-        let of_files = matches!(op, Op::Unlink { dir: false, .. } | Op::Remove { .. });
+        let is_of_file = matches!(op, Op::Unlink { dir: false, .. });
         let may_be_dir = |(dir, name): &(Id, &Name)| self.wire.cache.may_be_dir(*dir, name, now);
-        let is_any = !of_files && changes.moved.iter().any(may_be_dir);
+        let is_any = !is_of_file && changes.moved.iter().any(may_be_dir);
         let mut state = self.lock();
         changes.content.iter().for_each(|id| state.forget_dir(*id));
         state.changing.extend(places.iter().cloned());
@@ -446,10 +449,7 @@ impl State {
     ) -> Result<Option<Answered>> {
         self.meet_greeting(wire);
         match answered {
-            Ok(answered) => {
-                let is_granted = answered.grant > 0 && answered.grant >= self.revoked;
-                Ok(Some(answered).filter(|it| is_granted && it.greetings == self.greetings))
-            }
+            Ok(answered) => Ok(Some(answered).filter(|it| self.is_granted(wire, it))),
             Err(error) if error.is_away() => Err(error),
             Err(_) => Ok(None),
         }
