@@ -33,8 +33,8 @@ use covey_stripe::client::{Link, Net, Options};
 use covey_stripe::meta::lease::LEASE_TIME;
 use covey_stripe::meta::{Applied, SessionInfo, Store, WaitId, Work};
 use covey_stripe::ops::{Answer, Caller, Nanos, Op, Reply, Request};
-use covey_wire::Name;
-use journal::{Journal, Media, Rows};
+use covey_wire::{Field, List, Name};
+use journal::{Journal, Media, Room, Rows};
 use leases::LeaseTable;
 use reclaim::{Cut, Pending};
 use sessions::{Connection, SESSION_GRACE, Sessions};
@@ -84,10 +84,15 @@ pub struct Meta {
     /// After a loss of power nothing is told before: clients answer what was lost from what they remember.
     silent_until: Option<Instant>,
     last_now: Cell<Nanos>,
+    /// What room the store had when that was looked at last.
+    room_before: Cell<Room>,
     own_uid: u32,
     counters: Rc<MetaCounters>,
     pub(super) watch: Rc<Watch>,
 }
+
+/// What one name takes in the store beside what is said of it, roughly.
+const STEP_BYTES: usize = 1024;
 
 /// Inodes that are counted for quotas at once, the pause after them, and how often it is looked whether there are any.
 const COUNTED_AT_ONCE: u32 = 1000;
@@ -137,6 +142,7 @@ impl Meta {
             leases,
             silent_until: has_lost.then(|| task::now() + LEASE_TIME),
             last_now: Cell::new(0),
+            room_before: Cell::new(Room::Ample),
             own_uid: rustix::process::geteuid().as_raw(),
             counters,
             watch: Watch::new("meta"),
@@ -422,8 +428,14 @@ impl Meta {
         }
         // A client that comes back on a full disk must get in: it may want to remove things.
         let is_logged = request.op.is_logged() && !matches!(request.op, Op::Hello { .. });
-        let is_full = request.op.grows() && self.journal.is_full(self.store_mut().kv());
-        if is_full || (is_logged && !self.journal.has_room()) {
+        let room = if request.op.grows() { self.room() } else { Room::Ample };
+        let is_refused = match room {
+            Room::Ample => false,
+            // Who is alone makes things before there is room for them.
+            Room::Scarce => matches!(request.op, Op::Alone { .. }),
+            Room::None => !(self.is_said_late(&request) && self.spares(&request)),
+        };
+        if is_refused || (is_logged && !self.journal.has_room()) {
             let what = "the metadata store is full; hint: remove files, or give the metadata server's \
                 disk more space";
             return Outcome::Now(Err(Errno::because(Errno::ENOSPC, what)));
@@ -431,6 +443,23 @@ impl Meta {
         let (session, op) = (request.session, request.op.clone());
         let (applied, is_repeated) = self.apply(request);
         self.answer((session, &op, is_repeated), applied)
+    }
+
+    /// What room the store has. When that has become scarce nobody is left alone with a directory.
+    fn room(self: &Rc<Self>) -> Room {
+        let room = self.journal.room(self.store_mut().kv());
+        if self.room_before.replace(room) == Room::Ample && room > Room::Ample {
+            self.leave_nobody_alone();
+        }
+        room
+    }
+
+    /// Whether the store, which is full, takes this in all the same.
+    fn spares(&self, request: &Request) -> bool {
+        // A name has two rows, and a file three.
+        let steps = if let Op::Names { steps, .. } = &request.op { steps.0.len() } else { 1 };
+        let bytes = request.size(()) + steps * STEP_BYTES;
+        self.journal.spares(self.store_mut().kv(), bytes as u64)
     }
 
     /// A client's greeting. Its connection speaks for the session from the moment that there is one,
@@ -461,6 +490,9 @@ impl Meta {
                 self.leave_out(session, &mut reply);
                 let grant = if is_repeated { 0 } else { self.grant(session, op, &reply) };
                 let dir = if grant > 0 { self.store_mut().changed_dir(op) } else { None };
+                if let (Reply::Steps { dirs, .. }, true) = (&mut reply, grant > 0) {
+                    *dirs = List(self.store_mut().changed_dirs(op));
+                }
                 let answer = Answer { reply, grant, dir };
                 if !self.journal.is_behind() {
                     return Outcome::Now(Ok(answer));

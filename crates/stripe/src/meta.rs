@@ -49,6 +49,7 @@ mod read;
 mod remove;
 mod rename;
 mod session;
+mod steps;
 mod stores;
 mod tasks;
 mod tmpfile;
@@ -433,6 +434,9 @@ impl<K: Kv> Store<K> {
             Op::Alone { dir, count } => self.alone(request, *dir, *count),
             Op::Make { .. } => self.make(request),
             Op::Remove { dir, ids, names } => self.remove_all(request, *dir, &ids.0, &names.0),
+            Op::Names { dirs, steps, ids, names } => {
+                self.change_names(request, &steps.0, &dirs.0, (&ids.0, &names.0))
+            }
             Op::Reserve { id, length } => self.reserve(request, *id, *length),
             Op::Commit { id, offset, length } => {
                 self.end_append(request, *id, (*offset, *length), None)

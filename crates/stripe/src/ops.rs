@@ -14,7 +14,7 @@ mod servers;
 mod table;
 mod tasks;
 
-pub use bits::{rename, set, xattr};
+pub use bits::{rename, set, step, xattr};
 pub use consistency::Consistency;
 pub use nanos::{Nanos, nanos_of, seconds_of};
 pub use quotas::{Project, Quota};
@@ -264,7 +264,8 @@ record! {
 
 operations! {
     /// An operation. Behind its fields stands what holds for it: whether it is `logged`, `grows` the
-    /// store and so on, the files whose `content` changes, and the names that it `makes` or `moves` (or `moves_all`, of a list).
+    /// store and so on, the files whose `content` changes, and the names that it `makes` or `moves` (`content_all`,
+    /// `moves_all` and `moves_each`, of lists).
     pub enum Op for () {
         /// opens a session (0), logged so that its number outlives the server, or comes back to one
         /// after a lost connection or a restart; `files` are open in it, once per listing, and
@@ -450,6 +451,11 @@ operations! {
         /// removes names that the session has removed late, as Unlink does, each if it leads to this file still: Done, or the files
         /// of those that do not
         47 Remove { dir: u64, ids: List<u64>, names: List<Name> } [logged opens] moves_all(dir names),
+        /// changes names in directories that the session has changed late, one after the other, each by its [`step`]: gives the
+        /// file this name, as Link does, or takes it away. Steps says what came of each; a full store has some room for
+        /// who is alone with the directories and the files
+        48 Names { dirs: List<u64>, steps: List<u8>, ids: List<u64>, names: List<Name> } [logged opens] content_all(ids)
+                 moves_each(dirs names),
         /// writes pieces of what lies with the inode, all of the same write; the size becomes at least
         /// `end` as with Extend (0: it stays). `hole`: what the write has beyond leaves holes
         50 WriteInline { id: u64, epoch: u32, end: u64, hole: bool, pieces: List<InlinePiece>,
@@ -478,7 +484,7 @@ operations! {
         57 Room { id: u64, end: u64 },
         /// leaves the session alone with a directory, where quotas count nothing and the answer is granted: nobody else is
         /// told of what is in it before that is taken back. Answered with up to `count` numbers of files to be made there
-        58 Alone { dir: u64, count: u16 } [logged] content(dir),
+        58 Alone { dir: u64, count: u16 } [logged grows] content(dir),
         /// makes a regular file that its session has made late in a directory that it is alone with, by a number that Alone
         /// has given and with the layout that came with it, opens it, writes as Amend does (unless there are no pieces) and
         /// sets times and `set_mode` by `mask` as Setattr does. `at`: when it was made, by the server's clock. `last`: the session
@@ -549,6 +555,8 @@ messages! {
         21 XattrNames { names: List<Name> },
         /// the directory, the first of as many numbers in a row as there are layouts, with these, and the server's clock
         58 Alone { dir: Inode, first: u64, stripings: List<Striping>, now: Nanos },
+        /// of each step 0, or the errno with which it was refused; and the directories as they are then, where that is granted
+        48 Steps { codes: List<u32>, dirs: List<Inode> },
         /// an inode with bytes of what lies with it
         25 Inline { inode: Inode, data: Payload },
     }

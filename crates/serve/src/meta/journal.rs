@@ -12,6 +12,7 @@
 //! deletes change in a store that is full. A replay makes its checkpoints on the way for the same reason, and
 //! notes in the map how much of the log is in it.
 
+mod room;
 mod start;
 
 use super::super::{
@@ -19,7 +20,7 @@ use super::super::{
     stats::{MetaCounters, MetaTimes},
 };
 use anyhow::Context;
-use covey_io::disk::{Disk, MapSpace, Space};
+use covey_io::disk::{Disk, MapSpace};
 use covey_io::os::disk::OsDisk;
 use covey_io::os::kv::{Kv, NO_LIMIT};
 use covey_io::os::log::{self, Log, SyncHandle};
@@ -29,6 +30,8 @@ use covey_stripe::kv::Kv as Map;
 use covey_stripe::meta::Store;
 use covey_stripe::ops::{Op, Request};
 use covey_wire::{Bytes, Field, List, Name, Reader};
+pub use room::Room;
+use room::SPACE_CHECK_EVERY;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -43,14 +46,8 @@ const LOG_BYTES_MAX: u64 = 32 << 20;
 const IDLE: Duration = Duration::from_secs(2);
 /// The log reaches the disk at least this often.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
-/// Free space that is kept for deletes, in bytes.
-const RESERVE_BYTES_MAX: u64 = 32 << 20;
-/// Free space is looked at after this many logged operations.
-const SPACE_CHECK_EVERY: u64 = 256;
 /// Room in the log that one client's operation must find: its own, and what the server adds.
 const ROOM_BYTES: u64 = 256 << 10;
-/// The map is full for what makes it grow when so many of a thousand parts are used.
-const FULL_PERMILLE: u64 = 950;
 /// Of what the disk has left, what the map does not reckon with: others may take it.
 const DISK_BYTES_SPARED: u64 = 64 << 20;
 /// How much the map may take of its disk; unlimited when it is not set. For tests.
@@ -174,7 +171,10 @@ pub struct Journal {
     synced: Cell<u64>,
     syncing: Mutex<()>,
     unchecked: Cell<u64>,
-    full: Cell<bool>,
+    on_disk: Cell<Room>,
+    room_last: Cell<Room>,
+    /// Bytes that were taken in since the store was full.
+    spared: Cell<u64>,
     last_append: Cell<Option<Instant>>,
     counters: Rc<MetaCounters>,
     times: MetaTimes,
@@ -244,7 +244,9 @@ impl Journal {
             synced: Cell::new(0),
             syncing: Mutex::new(()),
             unchecked: Cell::new(SPACE_CHECK_EVERY),
-            full: Cell::new(false),
+            on_disk: Cell::new(Room::Ample),
+            room_last: Cell::new(Room::Ample),
+            spared: Cell::new(0),
             last_append: Cell::new(None),
             counters,
             times: MetaTimes::default(),
@@ -389,16 +391,6 @@ impl Journal {
         statfs_of(&*self.disk, &self.dir)
     }
 
-    /// Whether the map or the disk has no room for what makes the store grow.
-    pub fn is_full(&self, map: &Rows) -> bool {
-        let is_disk_full = self.is_disk_full();
-        let is_map_full = map.space().is_ok_and(|space| {
-            let capacity = space.capacity(self.disk_room.get());
-            space.used > capacity / 1000 * FULL_PERMILLE
-        });
-        is_disk_full || is_map_full
-    }
-
     /// Bytes that the metadata takes, and what it may grow to: names are refused a little before.
     pub fn map_space(&self, map: &Rows) -> Option<(u64, u64)> {
         let space = map.space().ok()?;
@@ -414,22 +406,6 @@ impl Journal {
             self.checkpoint_due.notify_one();
         }
         self.is_wanted.get()
-    }
-
-    fn is_disk_full(&self) -> bool {
-        let unchecked = self.unchecked.get() + 1;
-        self.unchecked.set(unchecked);
-        if unchecked < SPACE_CHECK_EVERY && !self.full.get() {
-            return false;
-        }
-        self.unchecked.set(0);
-        let is_full = |space: Space| {
-            space.bytes_available() < RESERVE_BYTES_MAX.min(space.bytes_total() / 20)
-        };
-        let full = self.disk.space(&self.dir).is_ok_and(is_full);
-        self.disk_room.set(room_on(&*self.disk, &self.dir));
-        self.full.set(full);
-        full
     }
 
     /// Whether the log has room for another operation besides those that wait to be written. Asked

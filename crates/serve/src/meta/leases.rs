@@ -8,7 +8,7 @@ use covey_io::task;
 use covey_ninep::tree::{Errno, Outcome, Result};
 use covey_stripe::meta::access;
 use covey_stripe::meta::lease::{Claim, LEASE_TIME, Leases, told};
-use covey_stripe::ops::{Answer, Lease, Op, Reply, Request, set};
+use covey_stripe::ops::{Answer, Id, Lease, Op, Reply, Request, set, step};
 use covey_wire::List;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -92,6 +92,12 @@ impl Meta {
                 taken.for_each(|id| leases.leave_alone(session, id));
             }
             (Op::Amend { id, last: true, .. }, _) => leases.open_to_all(session, *id),
+            // Who removes one of a file's names has said all of it.
+            (Op::Names { steps, ids, .. }, Reply::Steps { .. }) => {
+                let named = steps.0.iter().zip(&ids.0);
+                let gone = named.filter(|(step, _)| **step != step::LINK);
+                gone.for_each(|(_, id)| leases.open_to_all(session, *id));
+            }
             _ => {}
         }
         grant
@@ -144,6 +150,35 @@ impl Meta {
         }
     }
 
+    /// Whether a request says what its session has done in a directory that it is alone with: a store that has become full since
+    /// has some room for that.
+    pub(super) fn is_said_late(&self, request: &Request) -> bool {
+        let (leases, now) = (self.leases.leases.borrow(), task::now());
+        let is_alone = |id: &Id| leases.is_alone(request.session, *id, now);
+        match &request.op {
+            Op::Names { dirs, steps, ids, names } => {
+                let is_even = [dirs.0.len(), ids.0.len(), names.0.len()] == [steps.0.len(); 3];
+                is_even && request.op.grows() && dirs.0.iter().chain(&ids.0).all(is_alone)
+            }
+            Op::Make { parent: id, .. } | Op::Amend { id, .. } => is_alone(id),
+            _ => false,
+        }
+    }
+
+    /// Takes back all that sessions are alone with: the store has little room left, and what they do there from now on has to
+    /// be refused at once when there is none.
+    pub(super) fn leave_nobody_alone(self: &Rc<Self>) {
+        let mut claims = Claims::begin(self, 0);
+        let alone: Vec<Lease> = {
+            let leases = self.leases.leases.borrow();
+            let alone = leases.alone_elsewhere(0, task::now());
+            alone.map(|id| Lease { id, place: false }).collect()
+        };
+        if claims.add(&alone) {
+            task::spawn(async move { claims.wait().await });
+        }
+    }
+
     /// Whether a request has to take leases back before it may be applied: see
     /// [`Meta::request_in_turn`].
     pub(super) fn must_claim(&self, request: &Request) -> bool {
@@ -157,6 +192,15 @@ impl Meta {
             }
             Op::Remove { dir, ids, .. }
                 if [*dir]
+                    .iter()
+                    .chain(&ids.0)
+                    .all(|id| leases.is_alone(request.session, *id, now)) =>
+            {
+                false
+            }
+            Op::Names { dirs, ids, .. }
+                if dirs
+                    .0
                     .iter()
                     .chain(&ids.0)
                     .all(|id| leases.is_alone(request.session, *id, now)) =>

@@ -26,7 +26,7 @@ mod scope;
 pub use scope::told;
 
 use crate::ops::{Id, Lease};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 /// How long a holder may use what it was told, from when it asked.
@@ -91,7 +91,7 @@ struct Listener {
 /// What an operation takes back before it is applied. To be given to [`Leases::end_claim`].
 #[derive(Debug)]
 pub struct Claim {
-    leases: Vec<Lease>,
+    leases: BTreeSet<Lease>,
     session: u64,
     turn: u64,
 }
@@ -261,7 +261,7 @@ impl Leases {
     pub fn begin_claim(&mut self, session: u64) -> Claim {
         self.turns += 1;
         self.claims += 1;
-        Claim { leases: Vec::new(), session, turn: self.turns }
+        Claim { leases: BTreeSet::new(), session, turn: self.turns }
     }
 
     /// Takes `leases` back from all others than the claim's session, as far as that was not done
@@ -277,7 +277,7 @@ impl Leases {
                 continue;
             }
             is_in_the_way = true;
-            claim.leases.push(*lease);
+            claim.leases.insert(*lease);
             self.take_back(claim, *lease, now);
         }
         is_in_the_way

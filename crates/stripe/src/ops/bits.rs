@@ -37,6 +37,16 @@ pub mod set {
     }
 }
 
+/// What each step of an [`Op::Names`](super::Op::Names) does.
+pub mod step {
+    /// The file gets the name, which leads nowhere.
+    pub const LINK: u8 = 0;
+    /// The name goes, if it leads to the file still.
+    pub const UNLINK: u8 = 1;
+    /// The same if the file has another one: a link that was refused after all must not take the file with it.
+    pub const DROP: u8 = 2;
+}
+
 /// [`Op::Setxattr`](super::Op::Setxattr)'s flags, as in setxattr(2): at most one.
 pub mod xattr {
     #![allow(missing_docs)]

@@ -30,7 +30,7 @@ impl Changes<'_> {
 /// - `grows`: takes space in the store, so a full one refuses it.
 /// - `opens`: what the session has open makes a difference to it.
 /// - `owner`: owner and permission bits may change.
-/// - `content(..)`, `makes(dir name, ..)`, `moves(dir name, ..)`: its [`Changes`].
+/// - `content(..)`, `content_all(..)`, `makes(dir name, ..)`, `moves(dir name, ..)`: its [`Changes`].
 macro_rules! operations {
     (
         $(#[$meta:meta])*
@@ -40,9 +40,11 @@ macro_rules! operations {
                 $number:literal $name:ident { $($field:ident : $type:ty),* $(,)? }
                 $([$($property:ident)*])?
                 $(content($($id:ident),*))?
+                $(content_all($all:ident))?
                 $(makes($($made_in:ident $made:ident),*))?
                 $(moves($($moved_in:ident $moved:ident),*))?
                 $(moves_all($all_moved_in:ident $all_moved:ident))?
+                $(moves_each($each_moved_in:ident $each_moved:ident))?
             ),* $(,)?
         }
     ) => {
@@ -73,9 +75,11 @@ macro_rules! operations {
                 match self {
                     $($enum::$name { $($field),* } => {
                         $($(changes.content.push(*$id);)*)?
+                        $(changes.content.extend(&$all.0);)?
                         $($(changes.made.push((*$made_in, $made));)*)?
                         $($(changes.moved.push((*$moved_in, $moved));)*)?
                         $(changes.moved.extend($all_moved.0.iter().map(|name| (*$all_moved_in, name)));)?
+                        $(changes.moved.extend($each_moved_in.0.iter().copied().zip(&$each_moved.0));)?
                     })*
                 }
                 changes
@@ -116,7 +120,10 @@ impl super::Op {
 
     /// Whether a full store refuses it; whatever gives space back is let through.
     pub fn grows(&self) -> bool {
+        // A name takes space, its removal does not.
+        let is_link = |steps: &[u8]| steps.contains(&super::step::LINK);
         self.properties().grows
+            || matches!(self, super::Op::Names { steps, .. } if is_link(&steps.0))
     }
 
     /// Whether what the session has open makes a difference to it.

@@ -19,4 +19,5 @@ mod removals;
 mod rename;
 mod sessions;
 mod sizes;
+mod steps;
 mod xattrs;

@@ -317,6 +317,14 @@ const REFUSALS: &[Row] = &[
     ("{names} names of {files} files, at most {TAKEN_MAX} at once", Errno::EINVAL, |lab| {
         lab.reply(0, Op::Remove { dir: ROOT, ids: List(vec![1]), names: List(vec![]) })
     }),
+    (
+        "{dirs} directories, {names} names, {files} files, {count} steps: limit {TAKEN_MAX}",
+        Errno::EINVAL,
+        |lab| {
+            let (dirs, steps) = (List(vec![ROOT]), List(vec![step::LINK]));
+            lab.reply(0, Op::Names { dirs, steps, ids: List(vec![1]), names: List(vec![]) })
+        },
+    ),
     ("{} files to be taken, at most {TAKEN_MAX} at once", Errno::EINVAL, |lab| {
         lab.reply(0, Op::Take { dir: ROOT, ids: List(vec![1; TAKEN_MAX + 1]) })
     }),
@@ -452,8 +460,26 @@ fn move_to(id: Id, epoch: u32, version: u64, servers: &[u16]) -> Op {
 }
 
 /// Refusals that take too long to bring about here, and the test beside the source that does.
-const ELSEWHERE: &[(&str, &str)] =
-    &[("file {id} has too many locks", "a_file_has_a_bounded_number_of_locks")];
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("file {id} has too many locks", "a_file_has_a_bounded_number_of_locks"),
+    (
+        "quotas are counted: links are made at once",
+        "what_was_refused_is_refused_when_the_log_is_gone_through_again",
+    ),
+    (
+        "file {id} has no name any more",
+        "what_was_refused_is_refused_when_the_log_is_gone_through_again",
+    ),
+    ("there is no step {step}", "steps_come_in_lists_of_one_length_and_not_without_end"),
+    (
+        "{name} is the only name of file {id}",
+        "a_step_that_is_refused_leaves_nothing_and_the_others_are_taken",
+    ),
+    (
+        "{name} leads to another file",
+        "a_step_that_is_refused_leaves_nothing_and_the_others_are_taken",
+    ),
+];
 
 /// Refusals that no request can bring about: each is behind a match that its caller has made.
 const UNREACHABLE: &[&str] = &[

@@ -191,3 +191,61 @@ fn a_log_without_room_says_so_before_anything_is_applied() {
     lab.disk.set_capacity(1 << 30);
     assert!(journal.has_room());
 }
+
+/// A map of a thousand parts of which so many are used.
+struct Used(u64);
+
+impl Map for Used {
+    fn get(&self, _: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+    fn put(&mut self, _: &[u8], _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+    fn delete(&mut self, _: &[u8]) -> Result<bool> {
+        Ok(false)
+    }
+    fn scan(&self, _: &[u8], _: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl DurableMap for Used {
+    fn checkpoint(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+    fn space(&self) -> io::Result<MapSpace> {
+        let limit = 100 << 20;
+        let used = limit / 1000 * self.0 + 1;
+        Ok(MapSpace { used, dirty: 0, pending: 0, held: limit, limit })
+    }
+}
+
+#[test]
+fn room_becomes_scarce_before_there_is_none_and_ample_when_some_was_freed() {
+    let (_store, journal) = Lab::new().open();
+    let seen: Vec<Room> = [800, 899, 900, 899, 880, 879, 890, 949, 950, 949, 10]
+        .into_iter()
+        .map(|used| journal.room(&Rows::new(Used(used))))
+        .collect();
+    use Room::{Ample, None, Scarce};
+    assert_eq!(
+        seen,
+        [Ample, Ample, Scarce, Scarce, Scarce, Ample, Ample, Scarce, None, Scarce, Ample]
+    );
+}
+
+#[test]
+fn a_full_store_takes_a_bounded_part_of_what_was_done_before() {
+    let (_store, journal) = Lab::new().open();
+    let full = Rows::new(Used(960));
+    assert_eq!(journal.room(&full), Room::None);
+    // A twentieth of it is kept for what removes things, an eighth of that is for this.
+    let most = (100 << 20) / 20 / 8;
+    assert!(journal.spares(&full, most - 10));
+    assert!(!journal.spares(&full, 11));
+    assert!(journal.spares(&full, 10), "what was refused does not count");
+    assert!(!journal.spares(&full, 1));
+    assert_eq!(journal.room(&Rows::new(Used(949))), Room::Scarce);
+    assert!(journal.spares(&full, most), "there was room meanwhile");
+}

@@ -171,6 +171,13 @@ pub fn told(op: &Op, reply: &Reply) -> Vec<Lease> {
         (Op::Unlink { parent: dir, .. } | Op::Remove { dir, .. }, Reply::Done {}) => {
             told.push(content(*dir));
         }
+        (Op::Names { dirs, .. }, Reply::Steps { codes, .. })
+            if codes.0.iter().all(|code| *code == 0) =>
+        {
+            told.extend(dirs.0.iter().map(|dir| content(*dir)));
+            told.sort_unstable();
+            told.dedup();
+        }
         (Op::Take { dir, ids }, Reply::Node { .. }) => told.extend(taken(*dir, &ids.0)),
         (Op::Alone { dir, .. }, Reply::Alone { .. }) => told.push(content(*dir)),
         (Op::Chains {}, Reply::Chains { .. }) => told.push(content(TABLE)),

@@ -380,6 +380,9 @@ impl Meta {
                     self.state.borrow_mut().leases.grant(session, &told, now)
                 };
                 let dir = self.state.borrow().store.changed_dir(&op).filter(|_| grant > 0);
+                if let (Reply::Steps { dirs, .. }, true) = (&mut reply, grant > 0) {
+                    dirs.0 = self.state.borrow().store.changed_dirs(&op);
+                }
                 Outcome::Now(Ok(Answer { reply, grant, dir }))
             }
             Applied::AfterCut { id, epoch, reply } => {
