@@ -6,6 +6,8 @@ mod chain_attack;
 mod chain_move;
 #[path = "sim/kept.rs"]
 mod kept;
+#[path = "sim/linked.rs"]
+mod linked;
 #[path = "sim/lost_disk.rs"]
 mod lost_disk;
 #[path = "sim/removed.rs"]
@@ -173,6 +175,33 @@ fn of_many_names_that_are_removed_none_is_left_and_no_other_goes() {
 #[test]
 fn what_came_by_a_name_after_it_was_removed_stays() {
     (0..20).for_each(removed::what_came_meanwhile_stays);
+}
+
+#[test]
+fn a_name_that_a_file_was_given_and_that_is_not_said_is_there_for_all_who_ask() {
+    linked::another_asks();
+}
+
+#[test]
+fn a_name_that_a_file_was_given_and_that_is_not_said_is_there_for_its_maker() {
+    linked::its_maker_asks();
+}
+
+#[test]
+fn a_link_that_is_refused_after_all_takes_no_file_with_it() {
+    (0..20).for_each(linked::a_link_that_is_refused_takes_no_file_with_it);
+}
+
+#[test]
+fn a_removal_at_once_tells_of_a_link_that_was_refused_after_all() {
+    let taken =
+        (0..20).filter(|&seed| linked::a_removal_at_once_tells_of_the_link_that_was_refused(seed));
+    assert!(taken.count() > 0, "no name was taken");
+}
+
+#[test]
+fn a_file_that_is_closed_late_is_there_and_is_said_soon() {
+    (0..20).for_each(linked::a_file_that_is_closed_late_is_there);
 }
 
 #[test]

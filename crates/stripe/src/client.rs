@@ -453,6 +453,9 @@ impl Fs {
 
     /// A hard link.
     pub async fn link(&self, who: &Caller, id: Id, parent: Id, name: &Name) -> Result<Inode> {
+        if let Some(inode) = self.shared.session.link_late(who, id, parent, name).await? {
+            return Ok(inode);
+        }
         node(self.change(who, Op::Link { id, parent, name: name.clone() }).await?)
     }
 

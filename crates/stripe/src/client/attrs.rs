@@ -17,6 +17,11 @@ impl Fs {
         self.shared.session.is_unmade(id)
     }
 
+    /// Has the metadata server told of all that this client keeps; fails with what was refused, and was told to nobody yet.
+    pub async fn settle(&self) -> super::Result<()> {
+        self.shared.session.settle_late().await
+    }
+
     /// How much longer the names hold that were said of a directory.
     pub fn names_left(&self, id: Id) -> Duration {
         self.shared.session.cache().names_left(id, self.shared.net.now())

@@ -20,7 +20,7 @@ mod scope;
 
 use crate::meta::lease::LEASE_TIME;
 use crate::meta::{NAME_BYTES_MAX, access, is_dots, may};
-use crate::ops::{Answer, Caller, Id, Inode, Lease, Op, TABLE};
+use crate::ops::{Answer, Caller, Id, Inode, Lease, Op, TABLE, step};
 use covey_ninep::tree::Errno;
 use covey_wire::{Bytes, Name};
 use known::{Found, Known};
@@ -151,6 +151,14 @@ impl Cache {
         found.map(Ok)
     }
 
+    /// The file that a name leads to, whatever is known of that.
+    pub fn leads_to(&self, parent: Id, name: &Name, now: Instant) -> Option<Id> {
+        if !self.is_on() {
+            return None;
+        }
+        self.lock().id_of(parent, name, now).flatten()
+    }
+
     /// How many entries to ask for beside a name that is not known, as Lookup does, and whether with what they hold.
     pub fn ahead(&self, parent: Id, name: &Name, now: Instant) -> (u32, bool) {
         if !self.is_on() {
@@ -262,6 +270,20 @@ impl Cache {
         sent.scope.join(scope);
     }
 
+    /// The same for a request that was announced by itself.
+    pub fn join(&self, sent: &mut Sent, more: Sent) {
+        if !self.is_on() {
+            return;
+        }
+        match (&mut sent.loses, more.loses) {
+            (Some(all), Some(more)) => all.extend(more),
+            (all, _) => *all = None,
+        }
+        // What was over before either is sent is told of by the answer.
+        sent.clock = self.lock().clock;
+        sent.scope.join(more.scope);
+    }
+
     /// Up to so many files in a directory, by their numbers, from this one on: those of which all is known.
     pub fn files_in(&self, dir: Id, from: Id, count: usize, now: Instant) -> Vec<Id> {
         let mut state = self.lock();
@@ -284,12 +306,12 @@ impl Cache {
         }
         let mut state = self.lock();
         // Of a file that is new there is no other change; of a directory, whatever else changed.
-        let made = match op {
-            Op::Make { id, .. } | Op::Remove { dir: id, .. } => {
-                Some(*id).filter(|id| state.is_alone_with(*id, sent.clock))
-            }
-            _ => None,
+        let mut made = match op {
+            Op::Make { id, .. } => vec![*id],
+            Op::Names { dirs, .. } => dirs.0.clone(),
+            _ => Vec::new(),
         };
+        made.retain(|id| state.is_alone_with(*id, sent.clock));
         let alone = state.is_alone(&sent);
         let met = state.end(&sent.scope);
         let until = sent.at + LEASE_TIME;
@@ -371,7 +393,11 @@ impl State {
     /// [`Sent::loses`]. Only the first of two removals that meet knows that the file has another name.
     fn loses(&mut self, op: &Op, now: Instant) -> Option<Vec<Id>> {
         let (dir, name) = match op {
-            Op::Remove { ids, .. } => return Some(ids.0.clone()),
+            Op::Names { steps, ids, .. } => {
+                let named = steps.0.iter().zip(&ids.0);
+                let gone = named.filter(|(step, _)| **step == step::UNLINK);
+                return Some(gone.map(|(_, id)| *id).collect());
+            }
             Op::Unlink { parent, name, .. } => (*parent, name),
             Op::Rename { to, to_name, .. } => (*to, to_name),
             _ => return None,

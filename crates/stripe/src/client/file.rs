@@ -15,6 +15,7 @@
 mod dense;
 mod handed;
 mod inline;
+mod late;
 mod pin;
 mod privilege;
 mod ranges;

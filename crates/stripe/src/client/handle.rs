@@ -149,6 +149,13 @@ impl File {
         whole.map(|held| (held.version, held.content))
     }
 
+    /// Whether a write that ends there is kept with the file, of which the metadata server is told later: nobody waits for it.
+    pub fn keeps(&self, end: u64) -> bool {
+        let session = &self.handle.shared.session;
+        let is_inline = |open: &Arc<OpenFile>| end <= open.inline_bytes();
+        self.handle.open.as_ref().is_some_and(is_inline) && session.is_unmade(self.handle.id)
+    }
+
     /// Asks for what lies with the file's inode, for [`File::whole`] and reads, together with that of others of its
     /// directory where those are read in turn. Nothing is asked for this file alone.
     pub async fn bring_content(&self) {
@@ -215,6 +222,16 @@ impl File {
     pub async fn flush(&self) -> Result<()> {
         match &self.handle.open {
             Some(open) => open.flush(&self.handle.shared).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The same where a moment later will do: a file that nobody else knows may be told of then, if the server has promised room
+    /// for it. Whoever asks for the file is told of it as it was when this was answered. What is refused after all is told by
+    /// the next change of a name in its directory, or by the directory's fsync.
+    pub async fn flush_late(&self) -> Result<()> {
+        match &self.handle.open {
+            Some(open) => open.flush_late(&self.handle.shared).await,
             None => Ok(()),
         }
     }

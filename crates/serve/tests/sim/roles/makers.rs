@@ -9,7 +9,7 @@ use covey_io::task;
 use covey_ninep::tree::{Errno, Removal, SetAttr};
 use covey_stripe::client::{Caching, File, Fs, Listing, Taken, access};
 use covey_stripe::ops::{Id, Inode};
-use covey_wire::{Bytes, Payload};
+use covey_wire::{Bytes, Name, Payload};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -59,7 +59,10 @@ impl Makers {
         let text = format!("made{}.{number}", self.client);
         let (began, doubts) = (task::now(), self.doubts.get());
         let who = root();
-        let path = name(&text);
+        // It gets its name when it is whole.
+        let is_linked = lab.chance(400);
+        let first = if is_linked { format!("{text}.tmp") } else { text.clone() };
+        let path = name(&first);
         if lab.below(8) == 0 {
             self.move_on(lab, fs, number).await;
         }
@@ -78,14 +81,52 @@ impl Makers {
             is_whole: Cell::new(false),
         };
         let made = Rc::new(made);
-        self.made.borrow_mut().push(made.clone());
+        if !is_linked {
+            self.made.borrow_mut().push(made.clone());
+        }
         let mut is_whole = true;
         for _ in 0..1 + lab.below(6) {
             is_whole &= self.change(lab, fs, &made, &file).await;
         }
-        is_whole &= lab.attempt(format!("close {text}"), file.flush()).await.1.is_some();
+        let is_late = lab.chance(500);
+        is_whole &= if !is_late {
+            lab.attempt(format!("close {text}"), file.flush()).await.1.is_some()
+        } else {
+            lab.attempt(format!("close {text} late"), file.flush_late()).await.1.is_some()
+        };
+        drop(file);
+        if is_linked {
+            is_whole &= self.give_name(lab, fs, &made, &path).await;
+        }
+        if is_late || is_linked {
+            // That tells of what was refused after it was answered, and what goes with the client.
+            let sync = lab.attempt(format!("{} sync {dir}", self.client), fs.sync(dir)).await;
+            is_whole &= sync.1.is_some();
+        }
         let is_in_time = task::now().duration_since(began) < IN_ONE_GO;
         made.is_whole.set(is_whole && is_in_time && doubts == self.doubts.get());
+    }
+
+    /// Gives a file its name, and takes away its first one; whether that was done.
+    async fn give_name(&self, lab: &Lab, fs: &Fs, made: &Rc<Made>, first: &Name) -> bool {
+        let (who, path) = (root(), name(&made.name));
+        lab.expect(format!("look for {}", made.name), &[ENOENT], fs.lookup(&who, made.dir, &path))
+            .await
+            .ok();
+        // What was not synced may go with the server's power.
+        let gone = [ENOENT, ESTALE];
+        let link = fs.link(&who, made.id, made.dir, &path);
+        let linked = lab.expect(format!("link {}", made.name), &gone, link).await;
+        if !matches!(linked, Ok((_, Some(_)))) {
+            return false;
+        }
+        self.made.borrow_mut().push(made.clone());
+        if lab.chance(200) {
+            lab.pause(Duration::from_millis(10)).await;
+        }
+        let unlink = fs.unlink(&who, made.dir, first, Removal::File);
+        let what = format!("unlink the first name of {}", made.name);
+        matches!(lab.expect(what, &gone, unlink).await, Ok((_, Some(_))))
     }
 
     /// Goes on to another directory: the one that all share, or one of its own.

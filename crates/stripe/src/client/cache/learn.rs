@@ -3,7 +3,7 @@
 use super::known::{Found, Known, Names};
 use super::scope::Scope;
 use super::{State, is_dots};
-use crate::ops::{Content, DirEntry, Id, InlinePiece, Inode, Op, Reply};
+use crate::ops::{Content, DirEntry, Id, InlinePiece, Inode, Op, Reply, step};
 use covey_wire::{List, Name, Payload};
 use std::time::Instant;
 
@@ -15,8 +15,9 @@ pub(super) struct Learning {
     pub now: Instant,
     /// No other own change met the one that this answers.
     pub alone: bool,
-    /// The file that it has made, of which there was none, or the directory of what it removed: no other own change met that.
-    pub made: Option<Id>,
+    /// The file that it has made, of which there was none, or directories in which it changed names: no other own change met
+    /// these.
+    pub made: Vec<Id>,
     /// The names of which there was one.
     pub met: Vec<Name>,
 }
@@ -63,8 +64,16 @@ impl State {
             (Op::Unlink { parent, name, .. }, Reply::Done {}) => {
                 self.learn_name(lease, *parent, name, None);
             }
-            (Op::Remove { dir, names, .. }, Reply::Done {}) => {
-                names.0.iter().for_each(|name| self.learn_name(lease, *dir, name, None));
+            (
+                Op::Names { dirs: List(dirs), steps, ids, names },
+                Reply::Steps { dirs: told, .. },
+            ) => {
+                let named = steps.0.iter().zip(&ids.0).zip(dirs.iter().zip(&names.0));
+                for ((step, id), (dir, name)) in named {
+                    let id = (*step == step::LINK).then_some(*id);
+                    self.learn_name(lease, *dir, name, id);
+                }
+                told.0.iter().for_each(|dir| self.learn_own(lease, scope, dir));
             }
             (
                 Op::ReadInline { offset: 0, .. } | Op::OpenRead { .. },
@@ -154,7 +163,7 @@ impl State {
     /// What was written as a whole, by nobody else at the same time.
     fn learn_written(&mut self, lease: &Learning, id: Id, pieces: &[InlinePiece], data: &Payload) {
         let is_whole = pieces.len() == 1 && pieces[0].offset == 0;
-        let is_alone = lease.alone || lease.made == Some(id);
+        let is_alone = lease.alone || lease.made.contains(&id);
         if let (true, Some(known)) = (is_whole && is_alone, self.known(id)) {
             known.hold(&data.clone().into_bytes());
             self.held(lease.now, data.len());
@@ -177,7 +186,7 @@ impl State {
     pub(super) fn learn_own(&mut self, lease: &Learning, scope: &Scope, inode: &Inode) {
         if !scope.ids.contains(&inode.id) {
             self.learn_inode(lease, inode);
-        } else if lease.alone || lease.made == Some(inode.id) {
+        } else if lease.alone || lease.made.contains(&inode.id) {
             self.put(lease, inode);
         }
     }

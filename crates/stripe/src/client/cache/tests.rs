@@ -369,8 +369,9 @@ fn names_that_are_removed_together_are_known_to_be_gone_and_so_are_all_others() 
         scene.ask(&look(name), &found(Some(id)), 1);
     }
     let asked = scene.cache.sending(&look("f"), scene.now);
-    let remove = |ids: &[Id], names: &[&str]| Op::Remove {
-        dir: DIR,
+    let remove = |ids: &[Id], names: &[&str]| Op::Names {
+        dirs: List(vec![DIR; ids.len()]),
+        steps: List(vec![step::UNLINK; ids.len()]),
         ids: List(ids.to_vec()),
         names: List(names.iter().map(|name| Name::from(*name)).collect()),
     };
@@ -381,8 +382,8 @@ fn names_that_are_removed_together_are_known_to_be_gone_and_so_are_all_others() 
     assert_eq!((scene.known("h"), scene.known("none")), (Some(Some(12)), Some(None)));
     assert_eq!(sent.loses, Some(vec![10, 11]));
     let op = remove(&[10, 11], &["f", "g"]);
-    let dir = Some(Inode { version: 9, ..inode(DIR, 0o040_700) });
-    let done = Answer { dir, ..answer(&Reply::Done {}, 1) };
+    let dirs = List(vec![Inode { version: 9, ..inode(DIR, 0o040_700) }]);
+    let done = answer(&Reply::Steps { codes: List(vec![0, 0]), dirs }, 1);
     scene.cache.learn(sent, &op, &done, scene.now);
     // One that was asked for before they were removed.
     scene.cache.learn(asked, &look("f"), &answer(&found(Some(10)), 1), scene.now);
@@ -392,7 +393,7 @@ fn names_that_are_removed_together_are_known_to_be_gone_and_so_are_all_others() 
 
     // Where something else had come by a name nothing is granted.
     let sent = scene.cache.sending(&remove(&[12], &["h"]), scene.now);
-    let skipped = Reply::Ids { ids: List(vec![12]) };
+    let skipped = Reply::Steps { codes: List(vec![Errno::ENOENT]), dirs: List(Vec::new()) };
     scene.cache.learn(sent, &remove(&[12], &["h"]), &answer(&skipped, 0), scene.now);
     assert_eq!(scene.known("h"), None);
 }

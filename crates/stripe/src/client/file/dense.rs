@@ -82,10 +82,14 @@ impl Written {
         self.ranges.first().is_some_and(|&(start, end)| start == 0 && end >= size)
     }
 
-    /// Whether it is to be said that a file of this size has no holes. It is said once.
+    /// Whether it is to be said that a file of this size has no holes.
+    pub(super) fn is_due(&self, epoch: u32, size: u64) -> bool {
+        self.is_marked && self.epoch == epoch && self.told != Some(size) && self.is_whole(size)
+    }
+
+    /// The same, once.
     fn take_due(&mut self, epoch: u32, size: u64) -> bool {
-        let is_due =
-            self.is_marked && self.epoch == epoch && self.told != Some(size) && self.is_whole(size);
+        let is_due = self.is_due(epoch, size);
         if is_due {
             (self.told, self.is_marked) = (Some(size), false);
         }

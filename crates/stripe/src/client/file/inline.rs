@@ -27,7 +27,7 @@ pub(super) struct Growth {
 
 impl OpenFile {
     /// Bytes at the beginning that lie with the metadata.
-    pub(super) fn inline_bytes(&self) -> u64 {
+    pub(in crate::client) fn inline_bytes(&self) -> u64 {
         self.map.inline_bytes()
     }
 

@@ -16,10 +16,12 @@
 //! Where it is alone with the directory the making itself is kept, and said with the rest as one [`Op::Make`]: see
 //! [`dirs`].
 
+mod alone;
 mod calls;
 mod concern;
 mod dirs;
 mod kept;
+mod links;
 mod removals;
 
 use super::wire::Wire;
@@ -29,11 +31,12 @@ use crate::distribution;
 use crate::meta::access;
 use crate::meta::lease::LEASE_TIME;
 use crate::ops::{Caller, Id, Inode, Lease, Op, Reply, set};
+use alone::Alone;
 use concern::{Concern, concern};
 use covey_wire::Name;
 use dirs::Dir;
 use futures_util::future::{FutureExt, Shared, join_all};
-use kept::{Kept, PRIVILEGE, amendment, is_same, may_set};
+use kept::{Kept, PRIVILEGE, amendment, may_set};
 pub use kept::{Set, Write};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -83,22 +86,14 @@ struct State {
     /// Directories that this client is changing, or one name in them, and how many changes may be of any.
     changing: Vec<(Id, Option<Name>)>,
     changes_any: usize,
+    /// Bytes that are kept of files that were closed.
+    closed_bytes: usize,
+    /// How many files more this client stays alone with when they are closed.
+    linkers: u8,
+    /// The server knows [`Op::Names`]; none where it was not asked.
+    knows_names: Option<bool>,
     /// Somebody looks after what gets old.
     is_watched: bool,
-}
-
-/// A file of this client's own making.
-struct Alone {
-    /// This client is alone with it until then; none when that is over.
-    until: Option<Instant>,
-    inode: Inode,
-    /// The directory and name of one that the server has yet to be told of, or has refused.
-    place: Option<(Id, Name)>,
-    kept: Option<Kept>,
-    /// What is being said.
-    going: Option<Going>,
-    /// What became of it, untold.
-    failed: Option<(Error, Instant)>,
 }
 
 /// Completes when something was said, or has failed.
@@ -118,7 +113,7 @@ impl Late {
 
     /// A request was answered: it may have made a file.
     pub fn learn(&self, op: &Op, answered: &Answered) {
-        let Op::Create { access: asked, .. } = op else { return };
+        let Op::Create { parent, access: asked, .. } = op else { return };
         let Reply::Created { inode, created: true } = &answered.reply else { return };
         let is_asked = asked & access::ALONE != 0 && answered.grant > 0 && inode.is_regular();
         let mut state = self.lock();
@@ -127,9 +122,7 @@ impl Late {
         }
         if state.has_room(self) {
             let until = Some(answered.asked + LEASE_TIME);
-            let inode = inode.clone();
-            let alone = Alone { until, inode, place: None, kept: None, going: None, failed: None };
-            state.files.insert(alone.inode.id, alone);
+            state.files.insert(inode.id, Alone::new(inode.clone(), *parent, until));
         }
     }
 
@@ -147,15 +140,22 @@ impl Late {
         if let Op::Link { parent, .. } | Op::Unlink { parent, .. } = task.op {
             state.renewed(&self.wire, parent, answered);
         }
-        let concern = concern(&task.op);
+        let (concern, moves) = (concern(&task.op), matches!(task.op, Op::Rename { .. }));
         for (id, file) in &mut state.files {
+            // Which one, is not known.
+            file.is_moved |= moves;
             let is_meant = match concern {
                 Concern::Nothing | Concern::Being(_) | Concern::Name(..) => false,
                 Concern::One(one) => one == *id,
                 Concern::All => !makes,
             };
             match told.filter(|inode| inode.id == *id) {
-                Some(inode) => file.inode.version = file.inode.version.max(inode.version),
+                Some(inode) if inode.version < file.inode.version => {}
+                // It does not tell of what was done here since.
+                Some(inode) if file.has_to_say() || inode.nlink < file.inode.nlink => {
+                    file.inode.version = inode.version;
+                }
+                Some(inode) => file.inode = inode.clone(),
                 // Which one, nobody has said.
                 None if is_meant => file.inode.version = 0,
                 None => {}
@@ -185,6 +185,7 @@ impl Late {
             Some(_) => return false,
         }
         file.inode.size = file.inode.size.max(new.end);
+        file.is_closed = false;
         let kept = self.kept(file, caller, id, now);
         match &mut kept.write {
             Some(write) => write.follow(&new),
@@ -265,15 +266,32 @@ impl Late {
         }
         let concern = concern(op);
         self.settle(&concern).await;
-        if let Op::Fsync { id } = op {
-            self.lock().removals_failed(*id)?;
-        }
+        self.names_failed(op)?;
         self.was_made(&match (op, concern) {
             // A directory that was synced has all names that were made in it.
             (Op::Fsync { id }, _) => Concern::One(*id),
             (_, Concern::One(id) | Concern::Being(id)) => Concern::Being(id),
             _ => Concern::Nothing,
         })
+    }
+
+    /// Refuses what is the first to tell what became of names in its directories that were answered before.
+    fn names_failed(&self, op: &Op) -> Result<()> {
+        let changes = op.changes();
+        let synced = if let Op::Fsync { id } = op { Some(*id) } else { None };
+        let named = changes.made.iter().chain(&changes.moved).map(|(dir, _)| *dir);
+        let mut dirs = named.chain(synced).peekable();
+        if dirs.peek().is_none() {
+            return Ok(());
+        }
+        let mut state = self.lock();
+        dirs.try_for_each(|dir| state.removals_failed(dir))?;
+        // What was refused may have been the other name of what this takes away.
+        if matches!(op, Op::Unlink { .. } | Op::Rename { .. }) {
+            state.any_failed()
+        } else {
+            Ok(())
+        }
     }
 
     /// The last handle was closed of a file that was not made.
@@ -321,7 +339,7 @@ impl Late {
                 Concern::One(id) if self.unmade.load(Ordering::Acquire) == 0 => vec![*id],
                 _ => state.concerned(concern),
             };
-            let mut going = self.say_removals_of(&mut state, concern);
+            let mut going = self.say_names_of(&mut state, concern);
             going.extend(ids.into_iter().filter_map(|id| self.say(&mut state, id, false)));
             going
         };
@@ -341,9 +359,11 @@ impl Late {
         // Nothing may be kept any more before what is kept has gone.
         let going = {
             let mut state = self.lock();
+            let is_kept = state.stays_alone(id, self.wire.net.now());
             let Some(file) = state.files.get_mut(&id) else { return Ok(()) };
-            file.until = None;
-            self.say(&mut state, id, true)
+            file.until = file.until.filter(|_| is_kept);
+            file.only_names |= is_kept;
+            self.say(&mut state, id, !is_kept)
         };
         if let Some(going) = going {
             going.await;
@@ -379,9 +399,8 @@ impl Late {
             let files = state.files.iter().filter(|(id, file)| is_in(id, file)).map(|(id, _)| *id);
             let files: Vec<Id> = files.collect();
             made.extend(bare.map(|(id, ..)| *id).chain(files.iter().copied()));
-            for dir in state.take_back_removals(&revoked, now) {
-                said.extend(self.say_removals(&mut state, dir));
-            }
+            let dirs = state.take_back_removals(&revoked, now);
+            said.extend(self.say_names(&mut state, &dirs));
             for id in files {
                 state.files.get_mut(&id).into_iter().for_each(|file| file.until = None);
                 said.extend(self.say(&mut state, id, true));
@@ -396,6 +415,11 @@ impl Late {
     fn say(self: &Arc<Self>, state: &mut State, id: Id, is_last: bool) -> Option<Going> {
         let file = state.files.get_mut(&id)?;
         let Some(kept) = file.kept.take() else { return file.going.clone() };
+        state.closed_bytes -= std::mem::take(&mut file.closed_bytes);
+        let is_last = is_last || file.is_closed;
+        if is_last {
+            file.until = None;
+        }
         let mut op = match &kept.made {
             Some(made) => made.op(kept.write, kept.data, kept.set),
             None => amendment(id, kept.write, kept.data, kept.set),
@@ -475,7 +499,16 @@ impl Late {
                 }
             }
             Ok(answered) => file.failed = Some((super::unexpected(&answered.reply), now)),
-            Err(error) => file.failed = Some((error, now)),
+            Err(error) => {
+                file.failed = Some((error.clone(), now));
+                // Nobody is left to close it, or to sync it.
+                let home = file.home;
+                if file.is_closed
+                    && let Some(dir) = state.dir(home, now)
+                {
+                    dir.removals.fail(error, now);
+                }
+            }
         }
     }
 
@@ -547,52 +580,5 @@ impl State {
         });
         let unmade = self.files.values().filter(|file| file.place.is_some());
         late.unmade.store(unmade.count(), Ordering::Release);
-    }
-}
-
-impl Alone {
-    /// Whether something more may be kept on behalf of the caller.
-    fn takes(&self, caller: &Caller, now: Instant) -> bool {
-        let is_same = self.kept.as_ref().is_none_or(|kept| is_same(&kept.caller, caller));
-        is_same && self.is_quiet(now)
-    }
-
-    /// Whether this client is alone with it, and nothing of it is being said.
-    fn is_quiet(&self, now: Instant) -> bool {
-        let is_alone = self.until.is_some_and(|until| now + MARGIN < until);
-        is_alone && self.going.is_none() && self.failed.is_none()
-    }
-
-    /// Why it was not made.
-    fn was_refused(&self) -> Option<Error> {
-        let (error, _) = self.failed.as_ref().filter(|_| self.place.is_some())?;
-        Some(error.clone())
-    }
-
-    fn has_to_say(&self) -> bool {
-        self.kept.is_some() || self.going.is_some()
-    }
-
-    /// Whether this is one of the files that an operation concerns.
-    fn is_in(&self, id: Id, concern: &Concern<'_>) -> bool {
-        let place = self.place.as_ref();
-        match *concern {
-            Concern::Nothing => false,
-            Concern::Being(one) => one == id && place.is_some(),
-            Concern::Name(dir, name) => {
-                place.is_some_and(|(within, made)| *within == dir && made == name)
-            }
-            Concern::One(one) => one == id || place.is_some_and(|(within, _)| *within == one),
-            Concern::All => true,
-        }
-    }
-
-    fn kept_bytes(&self) -> usize {
-        self.kept.as_ref().map_or(0, |kept| kept.data.len())
-    }
-
-    fn is_over(&self) -> bool {
-        let is_idle = self.kept.is_none() && self.going.is_none();
-        self.until.is_none() && is_idle && self.failed.is_none()
     }
 }

@@ -1,10 +1,14 @@
 //! What a session offers of it.
 
+use super::State;
 use crate::client::Result;
 use crate::client::session::{Opened, Session};
 use crate::ops::{Caller, Id, Inode, Op};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// Bytes that are kept at most of files that were closed.
+const CLOSED_BYTES_MAX: usize = 256 << 10;
 
 impl Session {
     /// Makes a file that is to be written, late if that may be.
@@ -38,6 +42,34 @@ impl Session {
         let state = self.late.lock();
         let file = state.files.get(&id);
         file.is_some_and(|file| file.place.is_none() && file.failed.is_none())
+    }
+
+    /// Whether a file of this client's own making may be closed before the server is told all of it. Then it is told within
+    /// [`AGE_MAX`](super::AGE_MAX), or before anybody else is told of the file; and it has room for it.
+    pub fn close_late(&self, id: Id) -> bool {
+        let late = &self.late;
+        if !late.removes {
+            return false;
+        }
+        let now = self.wire.net.now();
+        let mut state = late.lock();
+        let State { files, dirs, closed_bytes, .. } = &mut *state;
+        let Some(file) = files.get_mut(&id).filter(|file| file.is_quiet(now)) else { return false };
+        let has_room = dirs.get(&file.home).is_some_and(|dir| dir.takes_links(now));
+        let bytes = file.kept_bytes();
+        let all = *closed_bytes - file.closed_bytes + bytes;
+        if file.kept.is_none() || !has_room || all > CLOSED_BYTES_MAX {
+            return false;
+        }
+        (*closed_bytes, file.closed_bytes, file.is_closed) = (all, bytes, true);
+        true
+    }
+
+    /// Says all that was done late; what of that was refused, and nobody was told yet.
+    pub async fn settle_late(&self) -> Result<()> {
+        self.late.settle_all().await;
+        let untold = self.late.lock().untold(self.wire.net.now());
+        untold.map_or(Ok(()), Err)
     }
 
     /// Whether the server has yet to be told of a file.

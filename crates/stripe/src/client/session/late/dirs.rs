@@ -41,6 +41,8 @@ pub(super) struct Dir {
     /// Numbers for files, with their layouts, to be used up to then.
     numbers: VecDeque<(Id, Striping)>,
     good_until: Instant,
+    /// The server has room for the names that files get here: it takes the directory back when it is full.
+    has_room: bool,
     /// How many are asked for next.
     wanted: u16,
     /// The server's clock at some moment here.
@@ -87,6 +89,7 @@ impl Dir {
             inode: None,
             numbers: VecDeque::new(),
             good_until: now,
+            has_room: false,
             wanted: NUMBERS_FIRST,
             clock: (now, 0),
             rest: Rest::default(),
@@ -110,6 +113,11 @@ impl Dir {
         self.wanted
     }
 
+    /// Whether files in it can be given names here.
+    pub fn takes_links(&self, now: Instant) -> bool {
+        self.is_alone(now) && self.has_room
+    }
+
     /// Whether files can be made in it here.
     fn is_ready(&self, now: Instant) -> bool {
         self.is_alone(now) && now < self.good_until && !self.numbers.is_empty()
@@ -126,7 +134,7 @@ impl Dir {
     }
 
     /// The server's clock, which is never behind this.
-    fn time(&self, now: Instant) -> Nanos {
+    pub fn time(&self, now: Instant) -> Nanos {
         let since = now.saturating_duration_since(self.clock.0);
         self.clock.1.saturating_add(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
     }
@@ -139,6 +147,7 @@ impl Dir {
     }
 
     pub fn forget(&mut self) {
+        self.has_room = false;
         self.numbers.clear();
         self.removals.forget();
         self.until = None;
@@ -149,8 +158,9 @@ impl Dir {
     pub fn is_alone_with(&mut self, inode: Inode, until: Instant, now: Instant) {
         if !self.is_alone(now) {
             self.since = now;
-            // Quotas may be counted by now.
+            // Quotas may be counted by now, and the store be full.
             self.numbers.clear();
+            self.has_room = false;
         }
         (self.inode, self.until, self.rest.until) = (Some(inode), Some(until), None);
     }
@@ -234,6 +244,7 @@ impl Late {
         if asked & access::ALONE == 0 || !self.leads_nowhere(caller, *parent, name) {
             return Ok(None);
         }
+        self.lock().removals_failed(*parent)?;
         let is_ready = match self.is_ready(*parent) {
             Some(false) => self.be_alone(*parent).await?,
             known => known == Some(true),
@@ -241,7 +252,7 @@ impl Late {
         Ok(if is_ready { self.make_now(session, caller, op) } else { None })
     }
 
-    fn leads_nowhere(&self, caller: &Caller, parent: Id, name: &Name) -> bool {
+    pub(super) fn leads_nowhere(&self, caller: &Caller, parent: Id, name: &Name) -> bool {
         let known = self.wire.cache.lookup(caller, parent, name, self.wire.net.now());
         matches!(known, Some(Err(error)) if error.code == Errno::ENOENT)
     }
@@ -290,6 +301,7 @@ impl Late {
             return Ok(false);
         }
         dir.is_alone_with(inode, answered.asked + LEASE_TIME, now);
+        dir.has_room = true;
         dir.numbers = (first..).zip(stripings.0).collect();
         (dir.clock, dir.good_until) = ((now, time), now + NUMBERS_KEPT);
         Ok(dir.is_ready(now))
@@ -347,8 +359,8 @@ impl Late {
         };
         let place = Some((*parent, name.clone()));
         let told = inode.clone();
-        let alone = Alone { until, inode, place, kept: Some(kept), going: None, failed: None };
-        state.files.insert(id, alone);
+        let kept = Some(kept);
+        state.files.insert(id, Alone { place, kept, ..Alone::new(inode, *parent, until) });
         self.unmade.fetch_add(1, Ordering::AcqRel);
         self.watch(&mut state);
         Some((told, opened))
@@ -463,11 +475,17 @@ impl State {
         self.changes_any > 0 || self.changing.iter().any(is_in_the_way)
     }
 
+    /// The same of a file.
+    pub(super) fn is_file_changing(&self, id: Id) -> bool {
+        self.changing.iter().any(|(changing, name)| *changing == id && name.is_none())
+    }
+
     /// Who was alone before a greeting is not any more.
     pub(super) fn meet_greeting(&mut self, wire: &Wire) {
         let greetings = wire.memory.greetings();
         if std::mem::replace(&mut self.greetings, greetings) != greetings {
             self.forget_dirs();
+            self.knows_names = None;
         }
     }
 }

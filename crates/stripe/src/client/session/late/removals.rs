@@ -2,24 +2,25 @@
 //!
 //! Who removes one file of a directory most often removes the next one, too. So with the second the client asks to be left
 //! alone with the directory and with more of its files ([`Op::Take`]): then nobody else knows anything of them, or is told
-//! of them before that is taken back, and a removal is answered here. It is said with others of its directory as one
-//! [`Op::Remove`], in the same cases and as soon as all else that is kept. A file of this client's own making that it is
-//! alone with need not be asked for.
+//! of them before that is taken back, and a removal is answered here. A file of this client's own making that it is alone
+//! with need not be asked for.
 //!
-//! Why removals were not done after all is told by the next removal in the directory, or by its fsync.
+//! Removals, and links ([`super::links`]), are gathered by directory, and said in their order as one [`Op::Names`] with those of
+//! other directories, in the same cases and as soon as all else that is kept. Why some were not done after all is told by
+//! whatever changes a name in the directory next, or by its fsync.
 
 use super::dirs::{Asking, Dir, REFUSED, Rest};
 use super::kept::is_same;
-use super::{AGE_MAX, Concern, ERROR_KEPT, Going, Late, MARGIN, Result, State};
+use super::{AGE_MAX, Concern, ERROR_KEPT, Going, Late, MARGIN, Result, State, Wire};
 use crate::client::cache::Sent;
 use crate::client::session::{Answered, Change, Task, unexpected};
 use crate::client::{BoxFuture, Error};
 use crate::meta::lease::LEASE_TIME;
 use crate::meta::{NAME_BYTES_MAX, TAKEN_MAX, access, may, may_take_out};
-use crate::ops::{Caller, Id, Inode, Op, Reply};
+use crate::ops::{Caller, Id, Inode, Op, Reply, step};
 use covey_ninep::tree::Errno;
 use covey_wire::{List, Name};
-use futures_util::future::FutureExt;
+use futures_util::future::{FutureExt, join_all};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,8 +30,8 @@ use std::time::{Duration, Instant};
 const TAKEN_FIRST: usize = 16;
 /// Removals in one directory that follow each other so soon are of one mind.
 const IN_A_ROW: Duration = Duration::from_millis(100);
-/// Bytes of a name in a request, with the file's number, but for the name itself.
-const NAME_BYTES: usize = 10;
+/// Bytes of a name in a request, with its step, its file and its directory, but for the name itself.
+const NAME_BYTES: usize = 19;
 /// How often it is tried to say removals where too much else is on its way.
 const TRIES_MAX: usize = 1000;
 
@@ -48,15 +49,25 @@ pub(super) struct Removals {
     gone: Option<Gone>,
     /// What is being said, and of which files.
     going: Option<(Going, HashSet<Id>)>,
+    /// What is about to be.
+    saying: HashSet<Id>,
     /// Counts what was said.
     said: u64,
     /// What became of it, untold.
     failed: Option<(Error, Instant)>,
 }
 
-/// Names that are to be removed.
+/// A change of one name, by its [`step`].
+pub(super) struct Step {
+    pub step: u8,
+    pub id: Id,
+    pub name: Name,
+}
+
+/// Names of a directory that are to be changed.
 struct Gone {
     caller: Caller,
+    steps: Vec<u8>,
     ids: Vec<Id>,
     names: Vec<Name>,
     /// Of these names in a request.
@@ -71,6 +82,41 @@ impl Gone {
     fn has_room(&self, bytes_max: usize) -> bool {
         // The rest is for a caller of many groups.
         self.ids.len() < TAKEN_MAX && self.bytes + NAME_BYTES_MAX < bytes_max / 2
+    }
+}
+
+/// Names of several directories that are about to be said in one request.
+struct Saying {
+    gone: Gone,
+    /// The directories, each with its files.
+    dirs: Vec<(Id, Vec<Id>)>,
+    /// The directory of each name.
+    within: Vec<Id>,
+}
+
+impl Saying {
+    fn new(dir: Id, gone: Gone) -> Saying {
+        let (dirs, within) = (vec![(dir, gone.ids.clone())], vec![dir; gone.ids.len()]);
+        Saying { gone, dirs, within }
+    }
+
+    fn has_room(&self, more: &Gone, bytes_max: usize) -> bool {
+        // A full store refuses links, and removals should not be with them.
+        let has_links = |gone: &Gone| gone.steps.contains(&step::LINK);
+        is_same(&self.gone.caller, &more.caller)
+            && has_links(&self.gone) == has_links(more)
+            && self.within.len() + more.ids.len() <= TAKEN_MAX
+            && self.gone.bytes + more.bytes <= bytes_max / 2
+    }
+
+    fn add(&mut self, dir: Id, more: Gone, wire: &Wire) {
+        self.within.extend(std::iter::repeat_n(dir, more.ids.len()));
+        self.dirs.push((dir, more.ids.clone()));
+        self.gone.steps.extend(more.steps);
+        self.gone.ids.extend(more.ids);
+        self.gone.names.extend(more.names);
+        self.gone.bytes += more.bytes;
+        wire.cache.join(&mut self.gone.sent, more.sent);
     }
 }
 
@@ -119,6 +165,15 @@ impl Removals {
         (self.taken, self.until) = (ids.into_iter().collect(), Some(until));
     }
 
+    /// Something was refused in the directory that was answered before.
+    pub fn fail(&mut self, error: Error, now: Instant) {
+        self.failed = Some((error, now));
+    }
+
+    fn goes(&mut self, going: &Going) {
+        self.going = Some((going.clone(), std::mem::take(&mut self.saying)));
+    }
+
     fn is_of(&self, id: Id) -> bool {
         self.gone.as_ref().is_some_and(|gone| gone.ids.contains(&id))
             || self.going.as_ref().is_some_and(|(_, ids)| ids.contains(&id))
@@ -160,6 +215,11 @@ impl State {
         dirs.map(|(id, _)| *id).collect()
     }
 
+    /// Whether names of a file are to be said in another directory than this.
+    pub(super) fn is_elsewhere(&self, id: Id, dir: Id) -> bool {
+        self.dirs.iter().any(|(other, it)| *other != dir && it.removals.is_of(id))
+    }
+
     /// The same for leases that are taken back.
     pub(super) fn take_back_removals(&mut self, revoked: &HashSet<Id>, now: Instant) -> Vec<Id> {
         let dirs = self.dirs.iter_mut();
@@ -172,6 +232,21 @@ impl State {
     pub(super) fn removals_failed(&mut self, dir: Id) -> Result<()> {
         let failed = self.dirs.get_mut(&dir).and_then(|dir| dir.removals.failed.take());
         failed.map_or(Ok(()), |(error, _)| Err(error))
+    }
+}
+
+impl State {
+    /// The same of any directory.
+    pub(super) fn any_failed(&mut self) -> Result<()> {
+        let failed = self.dirs.values_mut().find_map(|dir| dir.removals.failed.take());
+        failed.map_or(Ok(()), |(error, _)| Err(error))
+    }
+
+    /// What of that nobody was told, lately.
+    pub(super) fn untold(&self, now: Instant) -> Option<Error> {
+        let failed = self.dirs.values().filter_map(|dir| dir.removals.failed.as_ref());
+        let mut lately = failed.filter(|(_, at)| now.duration_since(*at) < ERROR_KEPT);
+        lately.next().map(|(error, _)| error.clone())
     }
 }
 
@@ -190,16 +265,24 @@ impl Late {
         self.lock().removals_failed(parent)?;
         let Some(id) = self.leads_to_file(caller, parent, name) else { return Ok(false) };
         let is_taken = match self.is_taken(parent, id) {
-            Some(false) => self.take(parent, id).await?,
-            known => known == Some(true),
+            None => false,
+            Some(_) if !self.knows_names().await? => false,
+            Some(is_taken) => is_taken || self.take(parent, id).await?,
         };
         if is_taken { self.remove_now(caller, parent, name, id) } else { Ok(false) }
     }
 
     /// The file that a name is known to lead to, if that is no directory.
     fn leads_to_file(&self, caller: &Caller, parent: Id, name: &Name) -> Option<Id> {
-        let inode = self.wire.cache.lookup(caller, parent, name, self.wire.net.now())?.ok()?;
-        (!inode.is_dir()).then_some(inode.id)
+        let now = self.wire.net.now();
+        match self.wire.cache.lookup(caller, parent, name, now) {
+            Some(Ok(inode)) => (!inode.is_dir()).then_some(inode.id),
+            Some(Err(_)) => None,
+            None => {
+                let id = self.wire.cache.leads_to(parent, name, now)?;
+                self.lock().linked(id, now).map(|_| id)
+            }
+        }
     }
 
     /// Whether this client is alone with a file and its directory; none where that is not to be asked for, either.
@@ -268,12 +351,19 @@ impl Late {
         if is_changing || self.wire.memory.is_open(id) {
             return Ok(false);
         }
+        let linked = state
+            .linked(id, now)
+            .filter(|_| self.wire.cache.leads_to(parent, name, now) == Some(id));
         let inode = match self.wire.cache.lookup(caller, parent, name, now) {
-            Some(Ok(inode)) if inode.id == id => inode,
-            _ => return Ok(false),
+            _ if linked.is_some() => linked.clone(),
+            Some(Ok(inode)) if inode.id == id => Some(inode),
+            _ => None,
         };
+        let Some(inode) = inode else { return Ok(false) };
         let is_own = match state.files.get(&id) {
             Some(file) if file.has_to_say() => return Ok(false),
+            // Names of one file in several directories are not said in one order.
+            Some(_) if state.is_elsewhere(id, parent) => return Ok(false),
             file => file.is_some_and(|file| file.is_quiet(now)),
         };
         let Some(dir) = state.dirs.get_mut(&parent).filter(|dir| dir.is_alone(now)) else {
@@ -282,33 +372,54 @@ impl Late {
         if !(is_own || dir.removals.has(id, now)) || !may_remove(caller, dir, &inode) {
             return Ok(false);
         }
-        let op = Op::Remove { dir: parent, ids: List(vec![id]), names: List(vec![name.clone()]) };
-        let removals = &mut dir.removals;
-        match &mut removals.gone {
-            Some(gone) if !is_same(&gone.caller, caller) => return Ok(false),
-            Some(gone) if !gone.has_room(self.bytes_max()) => return Ok(false),
-            Some(gone) => {
-                self.wire.cache.sending_too(&mut gone.sent, &op, now);
-                gone.ids.push(id);
-                gone.names.push(name.clone());
-                gone.bytes += name.len() + NAME_BYTES;
-            }
-            none => {
-                let sent = self.wire.cache.sending(&op, now);
-                let (ids, names) = (vec![id], vec![name.clone()]);
-                let (caller, bytes) = (caller.clone(), name.len() + NAME_BYTES);
-                *none = Some(Gone { caller, ids, names, bytes, sent, since: now });
-                self.removing.fetch_add(1, Ordering::AcqRel);
-            }
+        // A link that is refused must not take the file with it.
+        let is_being_linked = linked.is_some() && dir.removals.is_of(id);
+        let step = if is_being_linked { step::DROP } else { step::UNLINK };
+        if !self.gather(dir, parent, caller, Step { step, id, name: name.clone() }, now) {
+            return Ok(false);
         }
-        removals.taken.remove(&id);
+        dir.removals.taken.remove(&id);
         state.files.remove(&id);
         self.watch(&mut state);
         Ok(true)
     }
 
-    /// Says what was removed that has to be said before what concerns this.
-    pub(super) fn say_removals_of(
+    /// Has a change of a name said with others in its directory; false where that has no room, or comes from another user.
+    pub(super) fn gather(
+        &self,
+        dir: &mut Dir,
+        parent: Id,
+        caller: &Caller,
+        Step { step, id, name }: Step,
+        now: Instant,
+    ) -> bool {
+        let bytes = name.len() + NAME_BYTES;
+        let (steps, ids) = (List(vec![step]), List(vec![id]));
+        let (dirs, names) = (List(vec![parent]), List(vec![name.clone()]));
+        let op = Op::Names { dirs, steps, ids, names };
+        match &mut dir.removals.gone {
+            Some(gone) if !is_same(&gone.caller, caller) => return false,
+            Some(gone) if !gone.has_room(self.bytes_max()) => return false,
+            Some(gone) => {
+                self.wire.cache.sending_too(&mut gone.sent, &op, now);
+                gone.steps.push(step);
+                gone.ids.push(id);
+                gone.names.push(name);
+                gone.bytes += bytes;
+            }
+            none => {
+                let sent = self.wire.cache.sending(&op, now);
+                let (steps, ids, names) = (vec![step], vec![id], vec![name]);
+                let caller = caller.clone();
+                *none = Some(Gone { caller, steps, ids, names, bytes, sent, since: now });
+                self.removing.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+        true
+    }
+
+    /// Says the names that have to be said before what concerns this.
+    pub(super) fn say_names_of(
         self: &Arc<Self>,
         state: &mut State,
         concern: &Concern<'_>,
@@ -316,29 +427,57 @@ impl Late {
         if self.removing.load(Ordering::Acquire) == 0 {
             return Vec::new();
         }
-        let dirs = state.removing(concern).into_iter();
-        dirs.filter_map(|dir| self.say_removals(state, dir)).collect()
+        let dirs = state.removing(concern);
+        self.say_names(state, &dirs)
     }
 
-    /// Says what was removed in a directory, after what of it is being said.
-    pub(super) fn say_removals(self: &Arc<Self>, state: &mut State, id: Id) -> Option<Going> {
-        let removals = &mut state.dirs.get_mut(&id)?.removals;
-        let Some(gone) = removals.gone.take() else {
-            return removals.going.as_ref().map(|(going, _)| going.clone());
-        };
-        removals.said += 1;
-        let number = removals.said;
-        let (before, mut ids) = removals.going.take().unzip();
-        ids.get_or_insert_with(HashSet::new).extend(&gone.ids);
-        let Gone { caller, ids: of, names, sent, .. } = gone;
-        let op = Op::Remove { dir: id, ids: List(of), names: List(names) };
+    /// Says the names that were changed in these directories, after those of them that are being said: what completes when all
+    /// are.
+    pub(super) fn say_names(self: &Arc<Self>, state: &mut State, dirs: &[Id]) -> Vec<Going> {
+        let mut goings = Vec::new();
+        let mut saying: Option<Saying> = None;
+        for &id in dirs {
+            let Some(removals) = state.dirs.get_mut(&id).map(|dir| &mut dir.removals) else {
+                continue;
+            };
+            let Some(gone) = removals.gone.take() else {
+                goings.extend(removals.going.as_ref().map(|(going, _)| going.clone()));
+                continue;
+            };
+            let full = saying.take_if(|saying| !saying.has_room(&gone, self.bytes_max()));
+            goings.extend(full.map(|full| self.send_names(state, full)));
+            match &mut saying {
+                Some(saying) => saying.add(id, gone, &self.wire),
+                none => *none = Some(Saying::new(id, gone)),
+            }
+        }
+        goings.extend(saying.map(|saying| self.send_names(state, saying)));
+        goings
+    }
+
+    fn send_names(self: &Arc<Self>, state: &mut State, saying: Saying) -> Going {
+        let Saying { gone, dirs, within } = saying;
+        let mut before = Vec::new();
+        let mut numbers = Vec::with_capacity(dirs.len());
+        for (id, ids) in dirs {
+            let Some(dir) = state.dirs.get_mut(&id) else { continue };
+            let removals = &mut dir.removals;
+            removals.said += 1;
+            numbers.push((id, removals.said));
+            let (going, earlier) = removals.going.take().unzip();
+            before.extend(going);
+            let mut all: HashSet<Id> = earlier.unwrap_or_default();
+            all.extend(ids);
+            removals.saying = all;
+        }
+        let Gone { caller, steps, ids, names, sent, .. } = gone;
+        let (dirs, steps) = (List(within), List(steps));
+        let op = Op::Names { dirs, steps, ids: List(ids), names: List(names) };
         let change = Some(Change::new(&self.wire.memory));
         let mut task = Task { begun: Some(sent), ..Task::new(caller, op, change, None) };
-        let late = self.clone();
+        let (late, said_of) = (self.clone(), numbers.clone());
         let saying: BoxFuture<()> = Box::pin(async move {
-            if let Some(before) = before {
-                before.await;
-            }
+            join_all(before).await;
             let mut said = late.wire.send(&mut task).await;
             for _ in 0..TRIES_MAX {
                 // It was not sent, as something had to be said before for which there was no room.
@@ -349,33 +488,37 @@ impl Late {
                 said = late.wire.send(&mut task).await;
             }
             task.begun.take().into_iter().for_each(|sent| late.wire.cache.failed(sent));
-            late.were_removed(id, number, said);
+            late.were_changed(&said_of, &task.op, said);
         });
         let going = saying.shared();
-        removals.going = ids.map(|ids| (going.clone(), ids));
+        for (id, _) in numbers {
+            let dir = state.dirs.get_mut(&id);
+            dir.into_iter().for_each(|dir| dir.removals.goes(&going));
+        }
         self.wire.net.spawn(Box::pin(going.clone()));
-        Some(going)
+        going
     }
 
-    /// What was said of a directory is done, or is not.
-    fn were_removed(&self, id: Id, number: u64, said: Result<Answered>) {
+    /// What was said of directories is done, or is not.
+    fn were_changed(&self, of: &[(Id, u64)], op: &Op, said: Result<Answered>) {
         let now = self.wire.net.now();
         let mut state = self.lock();
-        self.removing.fetch_sub(1, Ordering::AcqRel);
-        let Some(dir) = state.dirs.get_mut(&id) else { return };
-        dir.removals.going.take_if(|_| dir.removals.said == number);
-        match said {
-            // What came by some of the names since stays.
-            Ok(Answered { reply: Reply::Ids { .. }, .. }) => {}
-            Ok(answered @ Answered { reply: Reply::Done {}, .. }) => {
-                state.renewed(&self.wire, id, &answered);
-            }
-            Ok(answered) => {
-                dir.removals.failed = Some((unexpected(&answered.reply), now));
-            }
-            Err(error) => {
-                dir.removals.failed = Some((error, now));
-                dir.forget();
+        self.removing.fetch_sub(of.len(), Ordering::AcqRel);
+        for (id, number) in of {
+            let Some(dir) = state.dirs.get_mut(id) else { continue };
+            dir.removals.going.take_if(|_| dir.removals.said == *number);
+            let failed = match &said {
+                Ok(Answered { reply: reply @ Reply::Steps { .. }, .. }) => refused(*id, op, reply),
+                Ok(answered) => Some(unexpected(&answered.reply)),
+                Err(error) => Some(error.clone()),
+            };
+            match (failed, &said) {
+                (Some(error), _) => {
+                    dir.removals.fail(error, now);
+                    dir.forget();
+                }
+                (None, Ok(answered)) => state.renewed(&self.wire, *id, answered),
+                (None, Err(_)) => {}
             }
         }
     }
@@ -390,11 +533,24 @@ impl Late {
             dir.removals.going.is_none() && dir.removals.gone.as_ref().is_some_and(is_old)
         };
         let due = state.dirs.iter().filter(|(_, dir)| is_due(dir)).map(|(id, _)| *id);
-        for id in due.collect::<Vec<Id>>() {
-            self.say_removals(state, id);
-        }
+        let due: Vec<Id> = due.collect();
+        self.say_names(state, &due);
         state.dirs.values().any(|dir| dir.removals.gone.is_some())
     }
+}
+
+/// Why one of the steps in a directory was refused. What has come by a name since stays, and is no reason.
+fn refused(dir: Id, op: &Op, reply: &Reply) -> Option<Error> {
+    let (Op::Names { dirs, steps, .. }, Reply::Steps { codes, .. }) = (op, reply) else {
+        return None;
+    };
+    let told = steps.0.iter().zip(&codes.0).zip(&dirs.0);
+    let is_reason = |&((step, code), within): &((&u8, &u32), &Id)| {
+        *within == dir && *code != 0 && (*step == step::LINK || *code != Errno::ENOENT)
+    };
+    told.into_iter().find(is_reason).map(|((_, code), _)| {
+        Error::because(*code, "a link or removal before this one was refused")
+    })
 }
 
 /// What [`crate::meta`] decides by the directory and the file.
