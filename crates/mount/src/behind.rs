@@ -150,6 +150,12 @@ impl<F: Files> Behind<F> {
         Ok(())
     }
 
+    /// Whether nothing of the file is gathered, or on its way.
+    pub fn is_idle(&self, id: Id) -> bool {
+        self.find(id)
+            .is_none_or(|pending| pending.turn.try_lock().is_ok() && pending.lock().run.is_none())
+    }
+
     /// Waits until what was written so far is on the servers, or lost.
     pub async fn settle(self: &Arc<Self>, id: Id) {
         if let Some(pending) = self.find(id) {

@@ -29,6 +29,10 @@ pub trait Files: Send + Sync + 'static {
     fn is_unmade(&self, _id: Id) -> bool {
         false
     }
+    /// Has the servers told of all that is kept; fails with what was refused, and was told to nobody yet.
+    fn settle(&self) -> impl Future<Output = Result<()>> {
+        async { Ok(()) }
+    }
     /// The file's version when it was opened.
     fn version(&self, _file: &Self::File) -> u64 {
         0
@@ -40,6 +44,11 @@ pub trait Files: Send + Sync + 'static {
     /// The version of a small file and all that it holds, where both are known under a lease.
     fn whole(&self, _file: &Self::File) -> Option<(u64, Bytes)> {
         None
+    }
+    /// Whether a write of a file that ends there is kept with the file, which the servers have yet to be told of: nobody waits
+    /// for it.
+    fn keeps(&self, _file: &Self::File, _end: u64) -> bool {
+        false
     }
     /// Asks for what [`Files::whole`] is to know, where others of its directory come with it.
     fn bring_content(&self, _file: &Self::File) -> impl Future<Output = ()> {
@@ -186,6 +195,10 @@ pub trait Files: Send + Sync + 'static {
     fn append(&self, file: &Self::File, data: Payload) -> impl Future<Output = Result<u64>>;
     fn fsync(&self, file: &Self::File) -> impl Future<Output = Result<()>>;
     fn flush(&self, file: &Self::File) -> impl Future<Output = Result<()>>;
+    /// The same of a file that is closed, where the servers may hear of it a moment later, if nobody else can tell.
+    fn flush_late(&self, file: &Self::File) -> impl Future<Output = Result<()>> {
+        self.flush(file)
+    }
     /// Where the next data (or hole) at or after `offset` begins.
     fn seek(&self, file: &Self::File, offset: u64, what: Seek)
     -> impl Future<Output = Result<u64>>;

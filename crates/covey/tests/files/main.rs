@@ -25,6 +25,7 @@ mod salvage;
 mod servers;
 mod sessions;
 mod shared;
+mod small;
 mod stats;
 #[path = "../support/mod.rs"]
 mod support;

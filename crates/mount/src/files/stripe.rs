@@ -30,6 +30,14 @@ impl Files for Fs {
         file.consistency()
     }
 
+    async fn settle(&self) -> Result<()> {
+        Ok(Fs::settle(self).await?)
+    }
+
+    fn keeps(&self, file: &File, end: u64) -> bool {
+        file.keeps(end)
+    }
+
     fn whole(&self, file: &File) -> Option<(u64, Bytes)> {
         file.whole()
     }
@@ -219,6 +227,10 @@ impl Files for Fs {
 
     async fn flush(&self, file: &File) -> Result<()> {
         Ok(file.flush().await?)
+    }
+
+    async fn flush_late(&self, file: &File) -> Result<()> {
+        Ok(file.flush_late().await?)
     }
 
     async fn seek(&self, file: &File, offset: u64, what: Seek) -> Result<u64> {

@@ -1,5 +1,6 @@
 //! Open files: OPEN, READ, WRITE, FLUSH, RELEASE and what else goes by a file handle.
 
+use super::modes::Usage;
 use super::{OpenFile, Result, Session, locked};
 use crate::abi::flags::{fopen, open, release, write};
 use crate::abi::reply::{OpenOut, WriteOut, encode};
@@ -37,15 +38,29 @@ impl<F: Files> Session<F> {
     /// Enters a file into the table of open ones; how it is open, and whether its attributes are to
     /// be forgotten.
     pub(super) fn opened(&self, id: Id, file: F::File, flags: u32) -> (OpenOut, bool) {
-        let is_candidate = self.may_store(&file, flags);
         let usage = self.usage(&file, flags);
+        self.opened_as(id, file, flags, usage)
+    }
+
+    /// The same of a file that was just made.
+    pub(super) fn opened_new(&self, id: Id, file: F::File, flags: u32) -> OpenOut {
+        let usage = self.usage_of_new(&file, flags);
+        self.opened_as(id, file, flags, usage).0
+    }
+
+    fn opened_as(&self, id: Id, file: F::File, flags: u32, usage: Usage) -> (OpenOut, bool) {
+        let is_candidate = self.may_store(&file, flags);
         let writable = access_of(flags) & 2 != 0;
-        let (mut open_flags, forget) = self.open_flags(id, &file, usage);
+        let (mut open_flags, mut forget) = self.open_flags(id, &file, usage);
         let mut open = OpenFile { id, file, writable, usage };
-        if is_candidate && self.store(&mut open) {
+        if is_candidate && !usage.is_kept() && self.store(&mut open) {
             open_flags = fopen::KEEP_CACHE;
         } else {
-            self.count(&open);
+            let is_first = self.count(&open);
+            if is_candidate && usage.is_kept() && forget && self.fill(&open, is_first) {
+                // Its attributes were forgotten with its pages.
+                (open_flags, forget) = (open_flags | fopen::KEEP_CACHE, false);
+            }
         }
         let fh = self.open.insert(open);
         (OpenOut { fh, open_flags, backing_id: 0 }, forget)
@@ -62,7 +77,7 @@ impl<F: Files> Session<F> {
             opens.writable += usize::from(open.writable);
             opens.through_pages += usize::from(!open.usage.direct);
         }
-        if open.writable && open.usage.gathers() {
+        if open.writable && open.usage.gathers {
             self.behind.enter(open.id);
         }
         is_first
@@ -88,7 +103,7 @@ impl<F: Files> Session<F> {
                 entry.remove();
             }
         }
-        if open.writable && open.usage.gathers() {
+        if open.writable && open.usage.gathers {
             self.behind.leave(open.id);
         }
     }
@@ -118,7 +133,7 @@ impl<F: Files> Session<F> {
             self.drop_privilege(header, id).await?;
         }
         match open.usage {
-            usage if usage.gathers() => locked(&self.pages).write(id),
+            usage if usage.fills() => locked(&self.pages).write(id),
             // Not in the pages; and who appends may not be alone.
             usage if usage.is_kept() => locked(&self.pages).doubt(id),
             _ => {}
@@ -126,9 +141,18 @@ impl<F: Files> Session<F> {
         let is_mapped = write_flags & write::CACHE != 0;
         // The flags are the descriptor's at this moment: fcntl(F_SETFL) counts.
         let at_once = open::APPEND | open::DSYNC | rustix::fs::OFlags::DIRECT.bits();
-        if open.usage.gathers() && !is_mapped && flags & at_once == 0 {
+        // What is kept with a new file is not waited for.
+        let is_kept = open.usage.gathers
+            && open.usage.direct
+            && self.files.keeps(file, offset.saturating_add(u64::from(size)))
+            && self.behind.is_idle(id);
+        if open.usage.gathers && !is_kept && !is_mapped && flags & at_once == 0 {
             let taken = self.behind.write(id, file, offset, data.0).await;
             taken.inspect_err(|_| locked(&self.pages).doubt(id))?;
+            if open.usage.direct && self.has_pages(id) {
+                self.behind.settle(id).await;
+                self.kernel.forget_pages(id).await;
+            }
             return Ok(Answer::Small(encode(&WriteOut { size, padding: Pad })));
         }
         self.behind.settle(id).await;
@@ -165,14 +189,16 @@ impl<F: Files> Session<F> {
     pub(super) async fn flush(self: Arc<Self>, id: Id, fh: u64, owner: u64) -> Result<Answer> {
         let open = self.open.find(fh)?;
         if !self.has_asked_for_locks(id, owner) {
-            self.written_for_close(&open).await?;
+            let written = self.written_in_time(&open).await;
+            self.heard_by_close(&open, written)?;
             return Ok(Answer::Done);
         }
         // Goes on by itself when the request is interrupted: nobody would ask again.
         let aside = self.aside.clone();
         let closing = async move {
             let _aside = aside;
-            let written = self.written_for_close(&open).await;
+            let written = self.written(&open).await;
+            let written = self.heard_by_close(&open, written);
             written.and(self.unlock_owner(id, owner).await)
         };
         let done = tokio::task::spawn_local(closing).await;
@@ -201,13 +227,21 @@ impl<F: Files> Session<F> {
 
     /// close(2) of a descriptor hears what became of what was written. So does the fsync after it, or a closed copy of the
     /// descriptor, which a child process has, would take that away; and nobody hears it who only reads.
-    async fn written_for_close(&self, open: &OpenFile<F::File>) -> Result<()> {
-        let written = self.written(open).await;
+    fn heard_by_close(&self, open: &OpenFile<F::File>, written: Result<()>) -> Result<()> {
         let Err(error) = &written else { return written };
         if locked(&self.opened).get(&open.id).is_some_and(|opens| opens.writable > 0) {
             self.tell_later(open.id, error.code);
         }
         if open.writable { written } else { Ok(()) }
+    }
+
+    /// All writes through any handle are there for every later open of the file. In the weaker modes a file that nobody else
+    /// knows may reach the servers a moment later.
+    async fn written_in_time(&self, open: &OpenFile<F::File>) -> Result<()> {
+        if !open.usage.is_kept() {
+            return self.written(open).await;
+        }
+        self.finish(open.id).await.and(self.files.flush_late(&open.file).await)
     }
 
     /// All writes through any handle are on the servers, and every later open of the file sees a
@@ -224,9 +258,9 @@ impl<F: Files> Session<F> {
         owner: u64,
     ) -> Result<Answer> {
         let open = self.open.find(fh).ok();
-        if let Some(open) = open.as_ref().filter(|open| open.writable && open.usage.gathers()) {
+        if let Some(open) = open.as_ref().filter(|open| open.writable && open.usage.gathers) {
             // A mapping outlives the last close.
-            let written = self.written(open).await;
+            let written = self.written_in_time(open).await;
             written.unwrap_or_else(|error| tracing::warn!("fuse: after the last close: {error}"));
         }
         let closed = self.open.remove(fh);

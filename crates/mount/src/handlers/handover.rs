@@ -44,7 +44,9 @@ impl Session<Fs> {
                 break;
             }
         }
-        away.map_or(Ok(()), Err)
+        away.map_or(Ok(()), Err)?;
+        // Only this process can tell.
+        self.files.settle().await.map_err(|error| format!("a change was refused: {error}"))
     }
 
     /// Whether nothing goes on beside the requests.
@@ -136,7 +138,9 @@ impl Session<Fs> {
         let mode = Consistency::from_number(file.mode).ok_or("a consistency mode is unknown")?;
         let reopened = self.files.reopen(&file.who, inode, opened).await;
         let reopened = reopened.map_err(|error| error.to_string())?;
-        let usage = Usage { mode, direct: file.is_direct };
+        let direct = file.is_direct;
+        let gathers = mode != Consistency::Strict && !direct;
+        let usage = Usage { mode, direct, gathers };
         let open = OpenFile { id: file.id, file: reopened, writable: file.is_writable, usage };
         self.count(&open);
         if mode == Consistency::Strict && !usage.direct {

@@ -33,6 +33,8 @@ pub(super) struct Usage {
     pub mode: Consistency,
     /// Around the page cache.
     pub direct: bool,
+    /// Writes may be gathered.
+    pub gathers: bool,
 }
 
 impl Usage {
@@ -41,9 +43,9 @@ impl Usage {
         self.mode != Consistency::Strict
     }
 
-    /// Whether writes may be gathered.
-    pub fn gathers(self) -> bool {
-        self.is_kept() && !self.direct
+    /// Whether what is written stays in the kernel's pages.
+    pub fn fills(self) -> bool {
+        self.gathers && !self.direct
     }
 }
 
@@ -94,7 +96,17 @@ impl<F: Files> Session<F> {
     pub(super) fn usage(&self, file: &F::File, flags: u32) -> Usage {
         let mode = self.mode(self.files.consistency(file));
         let around = open::APPEND | rustix::fs::OFlags::DIRECT.bits();
-        Usage { mode, direct: mode == Consistency::Strict || flags & around != 0 }
+        let direct = mode == Consistency::Strict || flags & around != 0;
+        Usage { mode, direct, gathers: !direct }
+    }
+
+    /// The same of a file that was just made. Who only writes it in mode `close-to-open` does so around the pages: the next open
+    /// would drop them, and the kernel asks less.
+    pub(super) fn usage_of_new(&self, file: &F::File, flags: u32) -> Usage {
+        let usage = self.usage(file, flags);
+        let is_only_written = super::data::access_of(flags) == 2;
+        let around = is_only_written && usage.mode == Consistency::CloseToOpen;
+        Usage { direct: usage.direct || around, ..usage }
     }
 
     /// The flags that a file is opened with, and whether its attributes are to be forgotten.
@@ -105,6 +117,10 @@ impl<F: Files> Session<F> {
             let is_leased = self.files.time_left(id).0 > TICK;
             let forget = !is_leased || self.has_kept.load(Ordering::Relaxed);
             return (fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES, forget);
+        }
+        if usage.gathers && usage.direct {
+            // What it was made with has just been told.
+            return (fopen::DIRECT_IO, false);
         }
         let stay = locked(&self.pages).open(id, self.files.version(file), usage.mode);
         let how = if usage.direct { fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES } else { 0 };

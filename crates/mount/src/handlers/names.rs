@@ -111,7 +111,7 @@ impl<F: Files> Session<F> {
         if !is_kept && !is_exact() {
             (entry.attr_valid, entry.attr_valid_nsec) = (0, 0);
         }
-        let (opened, _) = self.opened(inode.id, file, flags);
+        let opened = self.opened_new(inode.id, file, flags);
         let mut out = encode(&entry);
         opened.put((), &mut out);
         Ok(Answer::Small(out))

@@ -25,12 +25,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl<F: Files> Session<F> {
-    /// Whether a file that is opened so could be read from pages.
+    /// Whether a file that is opened so could be read from pages that are stored here.
     pub(super) fn may_store(&self, file: &F::File, flags: u32) -> bool {
         let other = open::TRUNC | open::APPEND | open::EXEC | rustix::fs::OFlags::DIRECT.bits();
         let asks = self.settled.get().is_some_and(|with| with.flags & init::AUTO_INVAL_DATA != 0);
         let is_read = access_of(flags) == 4 && flags & other == 0;
-        is_read && asks && self.mode(self.files.consistency(file)) == Consistency::Strict
+        // In the weaker modes an open decides which pages are read, and nothing asks afterwards.
+        is_read && (asks || self.mode(self.files.consistency(file)) != Consistency::Strict)
+    }
+
+    /// Has the kernel take what a small file holds that is opened in one of the weaker modes, and of which it has no pages that
+    /// are as new. `is_first`: nobody else has it open.
+    pub(super) fn fill(&self, open: &OpenFile<F::File>, is_first: bool) -> bool {
+        let version = self.files.version(&open.file);
+        let whole = if is_first { self.files.whole(&open.file) } else { None };
+        let Some((_, content)) = whole.filter(|(of, _)| *of == version) else { return false };
+        // Nobody has it open, so no page waits for an answer of ours.
+        let is_filled = self.kernel.store_anew(open.id, &content);
+        // Who has opened it meanwhile may have written.
+        is_filled && locked(&self.opened).get(&open.id).is_some_and(|opens| opens.all == 1)
     }
 
     /// Counts a handle that is being opened and reads from pages, if the kernel has all that the file holds.

@@ -36,18 +36,28 @@ pub enum PageState {
 }
 
 impl Kernel {
-    /// Has the kernel take all that a file holds into its pages; false where it did not. Nobody may have the file open.
+    /// Has the kernel take all that a file holds into its pages, to be read under a lease; false where it did not. Nobody may
+    /// have the file open.
     pub fn store(&self, id: Id, version: u64, content: &[u8]) -> bool {
+        let is_stored = self.fill(id, content);
+        if is_stored {
+            self.pages_in(id, PageState::Version(version));
+        }
+        is_stored
+    }
+
+    /// The same in the place of all pages and attributes that the kernel has of the file, to be kept until the next open.
+    pub fn store_anew(&self, id: Id, content: &[u8]) -> bool {
+        // What was longer before would be read beyond its end.
+        self.forget_inode(id, 0);
+        self.fill(id, content)
+    }
+
+    fn fill(&self, id: Id, content: &[u8]) -> bool {
         let Ok(size) = u32::try_from(content.len()) else { return false };
         // An empty file has no page.
-        if size > 0 {
-            let head = encode(&Store { nodeid: id, offset: 0, size, padding: Pad });
-            if self.notify(NOTIFY_STORE, &[&head, content]) != Notified::Known {
-                return false;
-            }
-        }
-        self.pages_in(id, PageState::Version(version));
-        true
+        let head = encode(&Store { nodeid: id, offset: 0, size, padding: Pad });
+        size == 0 || self.notify(NOTIFY_STORE, &[&head, content]) == Notified::Known
     }
 
     /// The state of a file that is read from pages.
