@@ -462,23 +462,11 @@ fn move_to(id: Id, epoch: u32, version: u64, servers: &[u16]) -> Op {
 /// Refusals that take too long to bring about here, and the test beside the source that does.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("file {id} has too many locks", "a_file_has_a_bounded_number_of_locks"),
-    (
-        "quotas are counted: links are made at once",
-        "what_was_refused_is_refused_when_the_log_is_gone_through_again",
-    ),
-    (
-        "file {id} has no name any more",
-        "what_was_refused_is_refused_when_the_log_is_gone_through_again",
-    ),
+    ("quotas are counted: links are made at once", "a_refused_step_is_refused_in_a_replay"),
+    ("file {id} has no name any more", "a_refused_step_is_refused_in_a_replay"),
     ("there is no step {step}", "steps_come_in_lists_of_one_length_and_not_without_end"),
-    (
-        "{name} is the only name of file {id}",
-        "a_step_that_is_refused_leaves_nothing_and_the_others_are_taken",
-    ),
-    (
-        "{name} leads to another file",
-        "a_step_that_is_refused_leaves_nothing_and_the_others_are_taken",
-    ),
+    ("{name} is the only name of file {id}", "a_refused_step_leaves_nothing"),
+    ("{name} leads to another file", "a_refused_step_leaves_nothing"),
 ];
 
 /// Refusals that no request can bring about: each is behind a match that its caller has made.

@@ -62,7 +62,7 @@ fn names_that_change_late_change_as_those_that_change_at_once() {
 }
 
 #[test]
-fn a_step_that_is_refused_leaves_nothing_and_the_others_are_taken() {
+fn a_refused_step_leaves_nothing() {
     let mut lab = progressive();
     let (file, taken, dir) = (lab.file("f.tmp").id, lab.file("f").id, lab.mkdir(ROOT, "d").id);
     let gone = lab.file("gone").id;
@@ -148,7 +148,7 @@ fn steps_come_in_lists_of_one_length_and_not_without_end() {
 
 /// What is logged is gone through again where other things are known: a step must end there as it did.
 #[test]
-fn what_was_refused_is_refused_when_the_log_is_gone_through_again() {
+fn a_refused_step_is_refused_in_a_replay() {
     let mut lab = progressive();
     let session = lab.hello(0, &[]).0;
     let tmpfile = Op::Tmpfile { parent: ROOT, mode: 0o600, gid: u32::MAX, access: 6 };
