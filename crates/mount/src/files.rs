@@ -29,10 +29,6 @@ pub trait Files: Send + Sync + 'static {
     fn is_unmade(&self, _id: Id) -> bool {
         false
     }
-    /// Has the servers told of all that is kept; fails with what was refused, and was told to nobody yet.
-    fn settle(&self) -> impl Future<Output = Result<()>> {
-        async { Ok(()) }
-    }
     /// The file's version when it was opened.
     fn version(&self, _file: &Self::File) -> u64 {
         0

@@ -30,10 +30,6 @@ impl Files for Fs {
         file.consistency()
     }
 
-    async fn settle(&self) -> Result<()> {
-        Ok(Fs::settle(self).await?)
-    }
-
     fn keeps(&self, file: &File, end: u64) -> bool {
         file.keeps(end)
     }

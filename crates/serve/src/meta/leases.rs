@@ -183,30 +183,12 @@ impl Meta {
     /// [`Meta::request_in_turn`].
     pub(super) fn must_claim(&self, request: &Request) -> bool {
         let (leases, now) = (self.leases.leases.borrow(), task::now());
+        let is_alone = |id: &Id| leases.is_alone(request.session, *id, now);
         match &request.op {
             // Whoever waits for the file waits for this.
-            Op::Amend { id, .. } | Op::Make { parent: id, .. }
-                if leases.is_alone(request.session, *id, now) =>
-            {
-                false
-            }
-            Op::Remove { dir, ids, .. }
-                if [*dir]
-                    .iter()
-                    .chain(&ids.0)
-                    .all(|id| leases.is_alone(request.session, *id, now)) =>
-            {
-                false
-            }
-            Op::Names { dirs, ids, .. }
-                if dirs
-                    .0
-                    .iter()
-                    .chain(&ids.0)
-                    .all(|id| leases.is_alone(request.session, *id, now)) =>
-            {
-                false
-            }
+            Op::Amend { id, .. } | Op::Make { parent: id, .. } if is_alone(id) => false,
+            Op::Remove { dir, ids, .. } if is_alone(dir) && ids.0.iter().all(is_alone) => false,
+            Op::Names { dirs, ids, .. } if dirs.0.iter().chain(&ids.0).all(is_alone) => false,
             op if op.takes_leases() => leases.concern_others(request.session, now),
             _ => leases.is_any_alone() && leases.concern_others(request.session, now),
         }

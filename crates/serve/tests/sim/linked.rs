@@ -1,6 +1,7 @@
 //! Names that a client has given to files of its own making and not said yet: whoever asks finds them.
 
 use crate::kept::{code, create, list, mkdir};
+use crate::removed::unlink;
 use crate::scenes::small_with;
 use crate::sim;
 use crate::sim::roles::{name, root};
@@ -72,10 +73,6 @@ impl Pair {
         let file = fs.open(&root(), found.id, access::READ).await.expect("it is there");
         file.read_at(0, 100).await.expect("it is there").into_bytes().to_vec()
     }
-}
-
-async fn unlink(fs: &Fs, dir: Id, text: &str) {
-    fs.unlink(&root(), dir, &name(text), Removal::File).await.expect("it is there");
 }
 
 /// Each question, asked by another client right after a file got its name, is answered as if that had been said at once.

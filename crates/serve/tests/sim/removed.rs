@@ -51,7 +51,7 @@ impl Pair {
     }
 }
 
-async fn unlink(fs: &Fs, dir: Id, text: &str) {
+pub async fn unlink(fs: &Fs, dir: Id, text: &str) {
     fs.unlink(&root(), dir, &name(text), Removal::File).await.expect("it is there");
 }
 

@@ -88,6 +88,18 @@ pub struct Sent {
     pub loses: Option<Vec<Id>>,
 }
 
+impl Sent {
+    /// One more change goes with it.
+    fn join(&mut self, clock: u64, scope: Scope, loses: Option<Vec<Id>>) {
+        self.clock = clock;
+        self.scope.join(scope);
+        match (&mut self.loses, loses) {
+            (Some(all), Some(more)) => all.extend(more),
+            (all, _) => *all = None,
+        }
+    }
+}
+
 impl Cache {
     /// Nothing is known.
     pub fn new(caching: Caching) -> Cache {
@@ -259,15 +271,10 @@ impl Cache {
         }
         let mut state = self.lock();
         let loses = state.loses(op, now);
-        match (&mut sent.loses, loses) {
-            (Some(all), Some(more)) => all.extend(more),
-            (all, _) => *all = None,
-        }
         let mut scope = scope::of(op, &mut |dir, name| state.id_of(dir, name, now));
         scope.ids.retain(|id| !sent.scope.ids.contains(id));
         state.begin(&scope);
-        sent.clock = state.clock;
-        sent.scope.join(scope);
+        sent.join(state.clock, scope, loses);
     }
 
     /// The same for a request that was announced by itself.
@@ -275,13 +282,8 @@ impl Cache {
         if !self.is_on() {
             return;
         }
-        match (&mut sent.loses, more.loses) {
-            (Some(all), Some(more)) => all.extend(more),
-            (all, _) => *all = None,
-        }
         // What was over before either is sent is told of by the answer.
-        sent.clock = self.lock().clock;
-        sent.scope.join(more.scope);
+        sent.join(self.lock().clock, more.scope, more.loses);
     }
 
     /// Up to so many files in a directory, by their numbers, from this one on: those of which all is known.

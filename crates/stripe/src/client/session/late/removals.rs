@@ -49,8 +49,6 @@ pub(super) struct Removals {
     gone: Option<Gone>,
     /// What is being said, and of which files.
     going: Option<(Going, HashSet<Id>)>,
-    /// What is about to be.
-    saying: HashSet<Id>,
     /// Counts what was said.
     said: u64,
     /// What became of it, untold.
@@ -170,10 +168,6 @@ impl Removals {
         self.failed = Some((error, now));
     }
 
-    fn goes(&mut self, going: &Going) {
-        self.going = Some((going.clone(), std::mem::take(&mut self.saying)));
-    }
-
     fn is_of(&self, id: Id) -> bool {
         self.gone.as_ref().is_some_and(|gone| gone.ids.contains(&id))
             || self.going.as_ref().is_some_and(|(_, ids)| ids.contains(&id))
@@ -233,9 +227,7 @@ impl State {
         let failed = self.dirs.get_mut(&dir).and_then(|dir| dir.removals.failed.take());
         failed.map_or(Ok(()), |(error, _)| Err(error))
     }
-}
 
-impl State {
     /// The same of any directory.
     pub(super) fn any_failed(&mut self) -> Result<()> {
         let failed = self.dirs.values_mut().find_map(|dir| dir.removals.failed.take());
@@ -263,7 +255,8 @@ impl Late {
             return Ok(false);
         }
         self.lock().removals_failed(parent)?;
-        let Some(id) = self.leads_to_file(caller, parent, name) else { return Ok(false) };
+        let inode = self.leads_to_file(&self.lock(), caller, parent, name);
+        let Some(Inode { id, .. }) = inode else { return Ok(false) };
         let is_taken = match self.is_taken(parent, id) {
             None => false,
             Some(_) if !self.knows_names().await? => false,
@@ -273,16 +266,20 @@ impl Late {
     }
 
     /// The file that a name is known to lead to, if that is no directory.
-    fn leads_to_file(&self, caller: &Caller, parent: Id, name: &Name) -> Option<Id> {
-        let now = self.wire.net.now();
-        match self.wire.cache.lookup(caller, parent, name, now) {
-            Some(Ok(inode)) => (!inode.is_dir()).then_some(inode.id),
-            Some(Err(_)) => None,
-            None => {
-                let id = self.wire.cache.leads_to(parent, name, now)?;
-                self.lock().linked(id, now).map(|_| id)
-            }
-        }
+    fn leads_to_file(
+        &self,
+        state: &State,
+        caller: &Caller,
+        parent: Id,
+        name: &Name,
+    ) -> Option<Inode> {
+        let (cache, now) = (&self.wire.cache, self.wire.net.now());
+        let inode = match cache.lookup(caller, parent, name, now) {
+            Some(known) => known.ok()?,
+            // What has got a name late is known here alone.
+            None => state.linked(cache.leads_to(parent, name, now)?, now)?,
+        };
+        (!inode.is_dir()).then_some(inode)
     }
 
     /// Whether this client is alone with a file and its directory; none where that is not to be asked for, either.
@@ -351,15 +348,9 @@ impl Late {
         if is_changing || self.wire.memory.is_open(id) {
             return Ok(false);
         }
-        let linked = state
-            .linked(id, now)
-            .filter(|_| self.wire.cache.leads_to(parent, name, now) == Some(id));
-        let inode = match self.wire.cache.lookup(caller, parent, name, now) {
-            _ if linked.is_some() => linked.clone(),
-            Some(Ok(inode)) if inode.id == id => Some(inode),
-            _ => None,
-        };
-        let Some(inode) = inode else { return Ok(false) };
+        let inode = self.leads_to_file(&state, caller, parent, name);
+        let Some(inode) = inode.filter(|inode| inode.id == id) else { return Ok(false) };
+        let is_linked = state.files.get(&id).is_some_and(|file| file.is_linked);
         let is_own = match state.files.get(&id) {
             Some(file) if file.has_to_say() => return Ok(false),
             // Names of one file in several directories are not said in one order.
@@ -373,8 +364,7 @@ impl Late {
             return Ok(false);
         }
         // A link that is refused must not take the file with it.
-        let is_being_linked = linked.is_some() && dir.removals.is_of(id);
-        let step = if is_being_linked { step::DROP } else { step::UNLINK };
+        let step = if is_linked && dir.removals.is_of(id) { step::DROP } else { step::UNLINK };
         if !self.gather(dir, parent, caller, Step { step, id, name: name.clone() }, now) {
             return Ok(false);
         }
@@ -458,7 +448,7 @@ impl Late {
     fn send_names(self: &Arc<Self>, state: &mut State, saying: Saying) -> Going {
         let Saying { gone, dirs, within } = saying;
         let mut before = Vec::new();
-        let mut numbers = Vec::with_capacity(dirs.len());
+        let (mut numbers, mut files) = (Vec::new(), Vec::new());
         for (id, ids) in dirs {
             let Some(dir) = state.dirs.get_mut(&id) else { continue };
             let removals = &mut dir.removals;
@@ -468,14 +458,14 @@ impl Late {
             before.extend(going);
             let mut all: HashSet<Id> = earlier.unwrap_or_default();
             all.extend(ids);
-            removals.saying = all;
+            files.push((id, all));
         }
         let Gone { caller, steps, ids, names, sent, .. } = gone;
         let (dirs, steps) = (List(within), List(steps));
         let op = Op::Names { dirs, steps, ids: List(ids), names: List(names) };
         let change = Some(Change::new(&self.wire.memory));
         let mut task = Task { begun: Some(sent), ..Task::new(caller, op, change, None) };
-        let (late, said_of) = (self.clone(), numbers.clone());
+        let late = self.clone();
         let saying: BoxFuture<()> = Box::pin(async move {
             join_all(before).await;
             let mut said = late.wire.send(&mut task).await;
@@ -488,12 +478,13 @@ impl Late {
                 said = late.wire.send(&mut task).await;
             }
             task.begun.take().into_iter().for_each(|sent| late.wire.cache.failed(sent));
-            late.were_changed(&said_of, &task.op, said);
+            late.were_changed(&numbers, &task.op, said);
         });
         let going = saying.shared();
-        for (id, _) in numbers {
-            let dir = state.dirs.get_mut(&id);
-            dir.into_iter().for_each(|dir| dir.removals.goes(&going));
+        for (id, files) in files {
+            if let Some(dir) = state.dirs.get_mut(&id) {
+                dir.removals.going = Some((going.clone(), files));
+            }
         }
         self.wire.net.spawn(Box::pin(going.clone()));
         going
