@@ -504,7 +504,7 @@ class CoveyFileSystem(AbstractFileSystem, metaclass=_ByCluster):
         self.pipe({path: value}, mode=mode)
 
     def pipe(self, path: Any, value: Any = None, mode: str = "overwrite", **kwargs: Any) -> None:
-        """Writes one file, or all of a dictionary at once: up to 16 KiB take one request each."""
+        """Writes one file, or all of a dictionary at once: up to 64 KiB take one request each."""
         if isinstance(path, (str, os.PathLike)):
             path = {path: value}
         elif not isinstance(path, dict):

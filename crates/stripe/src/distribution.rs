@@ -55,7 +55,7 @@ pub const STRIP_BYTES_DEFAULT: u32 = 64 << 10;
 pub const STRIPS_MAX: usize = 1024;
 
 /// How much of a progressive file lies with its metadata when nobody says otherwise.
-pub const INLINE_BYTES_DEFAULT: u32 = 16 << 10;
+pub const INLINE_BYTES_DEFAULT: u32 = 64 << 10;
 /// The most that may lie with the metadata.
 pub const INLINE_BYTES_MAX: u32 = 64 << 10;
 /// Where a progressive file begins to be striped when nobody says otherwise.
@@ -218,7 +218,7 @@ impl StripingHint {
         StripingHint { kind: SIMPLE_STRIPE, strip_bytes, server_count, params: List(Vec::new()) }
     }
 
-    /// The default: the first 16 KiB with the metadata, up to 4 MiB on one server, from there on
+    /// The default: the first 64 KiB with the metadata, up to 4 MiB on one server, from there on
     /// strips of `strip_bytes` over `server_count` servers (0: all).
     pub fn progressive(strip_bytes: u32, server_count: u16) -> StripingHint {
         let params = List(vec![INLINE_BYTES_DEFAULT, SINGLE_BYTES_DEFAULT]);

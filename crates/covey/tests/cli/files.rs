@@ -292,7 +292,7 @@ fn every_kind_of_layout_can_be_set_on_directories_and_on_empty_files() {
     let shown = |path: &str| cluster.covey(["layout", path]).ok().stdout;
     assert_eq!(
         shown("/"),
-        "/: new files get progressive: 16 KiB with the metadata, up to 4 MiB on 1 server, then \
+        "/: new files get progressive: 64 KiB with the metadata, up to 4 MiB on 1 server, then \
          4 KiB over 3 servers\n"
     );
     let set = |words: &[&str]| cluster.run(&[&["layout", "set"][..], words].concat());

@@ -45,7 +45,7 @@ fn the_page_has_what_stats_has_and_says_who_is_down() {
         let labels = format!(r#"{{node="{node}",part="data",operation="write"}}"#);
         value(&page, &format!("covey_operation_bytes_total{labels}")).unwrap_or(0.0)
     };
-    let inline = f64::from(16 << 10);
+    let inline = f64::from(64 << 10);
     assert!(written("io1") + written("io2") >= f64::from(3 << 20) - inline, "{page}");
 
     cluster.kill("io2");

@@ -329,14 +329,14 @@ fn a_weaker_directory_on_a_strict_mount_gathers_writes_and_a_strict_one_does_not
     let file = open(&one.join("scratch/f"));
     let strict = open(&one.join("f"));
     let servers = ["io1", "io2"];
-    file.write_all_at(&noise(1, 50_000), 0).unwrap();
+    file.write_all_at(&noise(1, 150_000), 0).unwrap();
     file.sync_all().unwrap();
     servers.iter().for_each(|node| cluster.signal(node, Signal::STOP));
     // An overwrite beyond what lies with the metadata: nobody is asked for now.
-    file.write_all_at(b"later", 30_000).unwrap();
+    file.write_all_at(b"later", 100_000).unwrap();
     servers.iter().for_each(|node| cluster.signal(node, Signal::CONT));
     drop(file);
-    assert_eq!(read(&open(&two.join("scratch/f")), 30_000, 5), b"later");
+    assert_eq!(read(&open(&two.join("scratch/f")), 100_000, 5), b"later");
     strict.write_all_at(b"now", 0).unwrap();
     assert_eq!(read(&open(&two.join("f")), 0, 3), b"now");
 }
@@ -497,8 +497,8 @@ fn direct_io_goes_around_what_is_kept_in_any_mode() {
                 assert_same(&found, &bytes, &format!("{mode}, cached, round {round}"));
             }
             // And what is gathered there is not passed by.
-            cached.write_all_at(b"gathered", 50_000).unwrap();
-            assert_eq!(read(&left, 50_000, 8), b"gathered");
+            cached.write_all_at(b"gathered", 150_000).unwrap();
+            assert_eq!(read(&left, 150_000, 8), b"gathered");
         }
     }
 }
@@ -545,7 +545,7 @@ fn times_that_are_set_after_writes_stay_in_any_mode() {
     for mode in MODES {
         let Some((_cluster, one, two)) = two_mounts(mode) else { return };
         let file = open(&one.join("f"));
-        file.write_all_at(&noise(1, 30_000), 0).unwrap();
+        file.write_all_at(&noise(1, 100_000), 0).unwrap();
         let then = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1 << 30);
         file.set_modified(then).unwrap();
         drop(file);
@@ -558,12 +558,12 @@ fn times_that_are_set_after_writes_stay_in_any_mode() {
 fn an_error_of_a_write_that_was_gathered_is_told_by_the_close_or_before() {
     let Some((cluster, one, _two)) = two_mounts("job-scratch") else { return };
     let mut file = open(&one.join("f"));
-    file.write_all_at(&noise(1, 100_000), 0).unwrap();
+    file.write_all_at(&noise(1, 200_000), 0).unwrap();
     file.sync_all().unwrap();
     for node in ["io1", "io2", "io3"] {
         cluster.kill(node);
     }
-    file.write_all_at(b"nobody takes it", 60_000).unwrap();
+    file.write_all_at(b"nobody takes it", 160_000).unwrap();
     assert!(file.sync_all().is_err(), "it is not there");
     // Told once.
     cluster.restart();

@@ -20,7 +20,7 @@ const SOON: Duration = Duration::from_secs(20);
 /// Beyond what is on one server, by more than four strips: it has bytes on every server.
 const STRIPED: usize = 6 << 20;
 /// More than what lies with the metadata, and on one server.
-const SMALL: usize = 40_000;
+const SMALL: usize = 100_000;
 const SMALL_FILES: u64 = 12;
 
 /// Files whose bytes are acknowledged by fsync.

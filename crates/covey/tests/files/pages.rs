@@ -144,20 +144,20 @@ fn a_small_file_that_is_open_and_grows_is_read_as_it_is() {
     let file = open_in_pages(&two, &two.join("d/f07"));
     let writer = File::options().write(true).open(one.join("d/f07")).unwrap();
     // More than lies with its inode.
-    let mut holds: Vec<u8> = (0..60_000usize).map(|at| (at / 1000) as u8).collect();
+    let mut holds: Vec<u8> = (0..160_000usize).map(|at| (at / 1000) as u8).collect();
     writer.write_all_at(&holds, 0).unwrap();
     assert!(in_pieces(&file) == holds, "it has grown");
     for round in 0..10 {
         // Only the I/O servers hear of it.
-        holds[50_000..50_100].fill(200 + round);
-        writer.write_all_at(&holds[50_000..50_100], 50_000).unwrap();
+        holds[150_000..150_100].fill(200 + round);
+        writer.write_all_at(&holds[150_000..150_100], 150_000).unwrap();
         assert!(in_pieces(&file) == holds, "round {round}");
     }
     for round in 0..20 {
         writer.write_all_at(&[round; 100], holds.len() as u64).unwrap();
         holds.extend([round; 100]);
         for again in 0..2 {
-            let mut read = vec![0; 100_000];
+            let mut read = vec![0; 200_000];
             let count = file.read_at(&mut read, 0).unwrap();
             assert_eq!(count, holds.len(), "longer, {round}.{again}");
             assert!(read[..count] == holds, "longer, {round}.{again}");
@@ -165,10 +165,10 @@ fn a_small_file_that_is_open_and_grows_is_read_as_it_is() {
     }
     // sendfile(2) does not ask whether that has changed: soon is what it can be.
     std::thread::sleep(OVER);
-    holds[50_000..50_100].fill(250);
-    writer.write_all_at(&holds[50_000..50_100], 50_000).unwrap();
+    holds[150_000..150_100].fill(250);
+    writer.write_all_at(&holds[150_000..150_100], 150_000).unwrap();
     std::thread::sleep(Duration::from_millis(600));
-    let (into, at) = (tempfile_in_memory(), &mut 50_000);
+    let (into, at) = (tempfile_in_memory(), &mut 150_000);
     assert_eq!(rustix::fs::sendfile(&into, &file, Some(at), 100).unwrap(), 100);
     let mut sent = [0; 100];
     into.read_exact_at(&mut sent, 0).unwrap();

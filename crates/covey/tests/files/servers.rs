@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// More than what lies with the metadata.
-const BYTES: usize = 40_000;
+const BYTES: usize = 100_000;
 /// Beyond what is on one server.
 const STRIPED: usize = 6 << 20;
 

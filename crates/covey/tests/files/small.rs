@@ -81,8 +81,8 @@ fn who_reads_a_file_that_is_being_written_on_the_same_mount_sees_each_write() {
 fn a_mount_that_is_killed_takes_files_along_that_were_closed_in_the_last_milliseconds_only() {
     for mode in WEAKER {
         let Some((cluster, one, two)) = beside_strict(mode) else { return };
-        let bytes = noise(2, 40_000);
-        let sizes = [0, 10, 3_000, 16_000, 40_000];
+        let bytes = noise(2, 100_000);
+        let sizes = [0, 10, 3_000, 16_000, 100_000];
         for at in 0..200 {
             let piece = &bytes[..sizes[at % sizes.len()]];
             fs::write(one.join(format!("closed{at}")), piece).unwrap();

@@ -193,10 +193,10 @@ fn with_a_disk_replaced_what_was_lost_is_an_error_until_it_is_put_back_removed_o
     fs::remove_file(at(&removed)).unwrap();
     let accepted = lost.pop().unwrap();
     cluster.covey(&["server", "accept-loss", "io2", &accepted]);
-    // The first 16 KiB lie with the metadata.
+    // The first 64 KiB lie with the metadata.
     let index: u64 = accepted.trim_start_matches("/dir/f").parse().unwrap();
     let mut left_of_it = content(index);
-    left_of_it[16 << 10..].fill(0);
+    left_of_it[64 << 10..].fill(0);
     assert!(fs::read(at(&accepted)).unwrap() == left_of_it);
     cluster.refused(&["server", "accept-loss", "io2", &accepted]).says(&["nothing of it is lost"]);
     // A part of it is no new content.

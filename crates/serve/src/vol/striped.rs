@@ -10,6 +10,7 @@ use super::syncs::{Lost, Since, Syncs};
 use covey_iscsi::store::{Answer, Failure, Hold, Reply, Request, Store};
 use covey_ninep::tree::{Errno, Removal, SetAttr};
 use covey_stripe::client::{Error, File, Fs, Result, Seek, Taken, access};
+use covey_stripe::distribution::INLINE_BYTES_MAX;
 use covey_stripe::ops::{Caller, Id, ROOT, RangeLock};
 use covey_wire::{Bytes, Name};
 use std::ops::Range;
@@ -539,7 +540,7 @@ impl Shared {
                 continue;
             }
             // What lies with the metadata is never given back: zeros there are as good as nothing.
-            let inline = INLINE_BYTES.min(range.end);
+            let inline = u64::from(INLINE_BYTES_MAX).min(range.end);
             if at < inline && self.is_zero(at, inline).await? {
                 runs.push((inline, false));
                 at = inline;
@@ -589,8 +590,6 @@ const SERVED: &str = "user.covey.served";
 const BEAT: &str = "user.covey.beat";
 /// The attributes with addresses, each followed by a node's name.
 const PORTALS: &str = "user.covey.portals.";
-/// How much of a file may lie with its metadata.
-const INLINE_BYTES: u64 = 16 << 10;
 /// fallocate(2): PUNCH_HOLE with KEEP_SIZE, ZERO_RANGE with KEEP_SIZE.
 const PUNCH: u32 = 2 | 1;
 const ZERO: u32 = 16 | 1;

@@ -205,7 +205,7 @@ pub fn large_ones_are_whole() {
     sim.run(Duration::from_secs(10_000), async {
         let pair = Pair::new().await;
         let bytes: Vec<u8> = (0..200_000_u32).map(|at| (at % 251) as u8).collect();
-        for (at, size) in [20_000, 200_000, 16_384, 100].into_iter().enumerate() {
+        for (at, size) in [80_000, 200_000, 65_536, 100].into_iter().enumerate() {
             let text = format!("large{at}");
             let (made, file) = pair.make(&text).await;
             file.write_at(0, bytes[..size].to_vec().into()).await.expect("nothing is broken");

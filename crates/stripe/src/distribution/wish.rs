@@ -251,7 +251,7 @@ mod tests {
         }
         assert_eq!(
             text(&hints[0]),
-            "kind=progressive strip=1048576 servers=0 inline=16384 single=4194304"
+            "kind=progressive strip=1048576 servers=0 inline=65536 single=4194304"
         );
         assert_eq!(text(&hints[4]), "kind=varstrip servers=2 strips=0:4096,1:8192");
     }

@@ -5,7 +5,7 @@ use covey_ninep::tree::{Errno, Removal, SetAttr, SetTime, Time};
 use covey_stripe::client::Taken::{Open, Refuse};
 use covey_stripe::client::access::BOTH;
 use covey_stripe::client::{File, Fs};
-use covey_stripe::distribution;
+use covey_stripe::distribution::{self, INLINE_BYTES_DEFAULT};
 use covey_stripe::ops::{Id, Inode, Op, ROOT, RangeLock, Reply, StripingHint};
 use covey_stripe::view::View;
 use covey_wire::List;
@@ -495,7 +495,7 @@ fn a_small_file_costs_one_request_to_make_and_one_to_read() {
     let mut world = World::with_hint(70, StripingHint::progressive(STRIP as u32, 0));
     let fs = world.client(false);
     let (who, text) = (root(), name("f"));
-    let data: Vec<u8> = (0..16 << 10).map(|at| at as u8).collect();
+    let data: Vec<u8> = (0..INLINE_BYTES_DEFAULT).map(|at| at as u8).collect();
     world.meta.log.borrow_mut().clear();
     let made = fs.create_write(&who, ROOT, &text, 0o644, Refuse, BOTH, data.clone().into());
     let made = world.run(made).unwrap();
@@ -535,7 +535,7 @@ fn small_appends_and_cuts_stay_with_the_metadata() {
     assert_eq!(*world.meta.log.borrow(), ["AppendInline", "AppendInline", "Setattr"]);
     assert_eq!(read(&mut world, &file), b"abcd");
     // Over the edge it takes a place.
-    let long = vec![7; 16 << 10];
+    let long = vec![7; INLINE_BYTES_DEFAULT as usize];
     assert_eq!(world.run(file.append(long.clone().into())).unwrap(), 4);
     assert_eq!(read(&mut world, &file), [b"abcd", &long[..]].concat());
 }

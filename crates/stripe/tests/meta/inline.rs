@@ -237,9 +237,12 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
 #[test]
 fn of_a_file_that_is_longer_the_beginning_is_kept_and_of_a_striped_one_nothing() {
     let mut lab = progressive();
-    let data = vec![7; LIMIT as usize + 100];
+    let (inline, plain) = (LIMIT / 2, StripingHint::progressive(65536, 0));
+    let hint = StripingHint { params: List(vec![inline as u32, plain.params.0[1]]), ..plain };
+    lab.reply(0, Op::SetStriping { id: ROOT, hint });
+    let data = vec![7; inline as usize + 100];
     let made = created(lab.reply(0, create_write("f", &data)));
-    assert_eq!((made.size, u64::from(made.inline)), (LIMIT, LIMIT));
+    assert_eq!((made.size, u64::from(made.inline)), (inline, inline));
     lab.reply(0, Op::SetStriping { id: ROOT, hint: StripingHint::simple_stripe(65536, 0) });
     let made = created(lab.reply(0, create_write("g", b"abc")));
     assert_eq!((made.size, made.inline), (0, 0));

@@ -6,7 +6,7 @@ use covey_io::disk::{MapSpace, Space};
 /// Free space that is kept for deletes, in bytes.
 const RESERVE_BYTES_MAX: u64 = 32 << 20;
 /// Free space is looked at after this many logged operations.
-pub(super) const SPACE_CHECK_EVERY: u64 = 256;
+pub(super) const SPACE_CHECK_EVERY: u64 = 64;
 /// The map is full for what makes it grow when so many of a thousand parts are used.
 const FULL_PERMILLE: u64 = 950;
 /// From here on nobody changes anything late that makes it grow: what clients have done by then has room.
@@ -14,7 +14,7 @@ const SCARCE_PERMILLE: u64 = 900;
 /// Where it was so, until no more than this is used.
 const AMPLE_PERMILLE: u64 = 880;
 /// The part of what is kept for deletes that a full map takes in of what clients have done before they heard of that.
-const SPARED_OF_RESERVE: u64 = 8;
+const SPARED_OF_RESERVE: u64 = 4;
 
 /// What is left for what makes the store grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Bytes that are kept at most of files that were closed.
-const CLOSED_BYTES_MAX: usize = 256 << 10;
+const CLOSED_BYTES_MAX: usize = 512 << 10;
 
 impl Session {
     /// Makes a file that is to be written, late if that may be.
