@@ -18,6 +18,7 @@ mod changes;
 mod cut;
 mod dirs;
 mod gone;
+mod holds;
 mod line;
 mod listing;
 mod losses;
@@ -414,6 +415,9 @@ impl DataTree {
             DataOp::Extent { id, epoch, offset } => {
                 self.extent(id, At { epoch: Some(epoch), chain }, offset)
             }
+            DataOp::ReadHeld { id, epoch, offset, count } => {
+                self.read_held(line, id, At { epoch: Some(epoch), chain }, offset, count)
+            }
             DataOp::Look { ids } => self.look(&ids.0).into(),
             DataOp::Watch { is_on: true } => self.if_kept(self.watch_changes(line, true)),
             DataOp::Watch { is_on: false } => self.watch_changes(line, false).into(),
@@ -470,12 +474,10 @@ impl DataTree {
         data: Bytes,
     ) -> Outcome<u32> {
         let end = offset.saturating_add(data.len() as u64);
-        if object.is_writing(offset, end) {
+        if !self.is_free(object, line, offset, end) {
             let (tree, object, line) = (self.clone(), object.clone(), line.clone());
             return Outcome::later(async move {
-                while object.is_writing(offset, end) {
-                    object.ended.notified().await;
-                }
+                tree.becomes_free(&object, &line, offset, end).await;
                 tree.write_object(&object, at, &line, offset, data).wait().await
             });
         }

@@ -1,5 +1,7 @@
 //! About a hundred seeds of the simulated cluster; `examples/simulate.rs` runs as many as one likes.
 
+#[path = "sim/ahead.rs"]
+mod ahead;
 #[path = "sim/chain_attack.rs"]
 mod chain_attack;
 #[path = "sim/chain_move.rs"]
@@ -234,4 +236,29 @@ fn a_bit_that_rots_in_the_log_is_named_or_ends_it_where_nothing_was_synced() {
         outcomes.iter().filter(is_cut).count(),
     );
     assert!(named > 5 && cut > 5, "{outcomes:?}");
+}
+
+#[test]
+fn what_was_read_ahead_is_not_changed_by_another_client_as_long_as_it_is_used() {
+    ahead::another_changes_it();
+}
+
+#[test]
+fn a_file_whose_readers_were_in_the_way_is_not_read_ahead_for_a_while() {
+    ahead::it_was_in_the_way();
+}
+
+#[test]
+fn a_truncation_takes_what_was_read_ahead() {
+    ahead::another_truncates_it();
+}
+
+#[test]
+fn who_reads_ahead_finds_what_it_has_written_itself() {
+    ahead::its_reader_changes_it();
+}
+
+#[test]
+fn an_io_server_that_starts_anew_lets_nobody_write_to_what_was_read_ahead_before() {
+    ahead::its_server_starts_anew();
 }

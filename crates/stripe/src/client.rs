@@ -208,6 +208,7 @@ pub struct Shared {
     pub(crate) session: Arc<Session>,
     data: Servers,
     files: Mutex<HashMap<Id, Weak<OpenFile>>>,
+    ahead: file::Ahead,
 }
 
 /// How long a listing waits for an I/O server to count a sparse file's blocks.
@@ -225,7 +226,8 @@ impl Fs {
     async fn begin(net: Arc<dyn Net>, options: Options, session: Session) -> Result<Fs> {
         session.start().await?;
         let data = Servers::ask(net.clone(), options, &session).await?;
-        let shared = Shared { net, session: Arc::new(session), data, files: Mutex::default() };
+        let (files, ahead) = Default::default();
+        let shared = Shared { net, session: Arc::new(session), data, files, ahead };
         Ok(Fs { shared: Arc::new(shared) })
     }
 

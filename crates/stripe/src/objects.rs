@@ -10,6 +10,7 @@
 use crate::chain::Served;
 use crate::ops::Id;
 use covey_wire::{Field, List, Name, Payload, Reader, messages, record};
+use std::time::Duration;
 
 /// The name of the object of `id` at `epoch`.
 pub fn name(id: Id, epoch: u32) -> Name {
@@ -227,6 +228,12 @@ pub const WHOLE: u32 = u32::MAX;
 /// More changes than these are not noted one by one.
 pub const CHANGES_MAX: usize = 1 << 15;
 
+/// How long nobody changes an object of which somebody else has asked so: see `ReadHeld`.
+pub const HOLD: Duration = Duration::from_millis(20);
+
+/// Most bytes that are read so at once.
+pub const HELD_BYTES_MAX: u32 = 128 << 10;
+
 /// What is done to a file of a chain that is put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -283,6 +290,9 @@ messages! {
         20 Reshape { id: u64, epoch: u32, how: u8, offset: u64, length: u64 },
         /// the first run of data at or after `offset`
         21 Extent { id: u64, epoch: u32, offset: u64 },
+        /// reads at most [`HELD_BYTES_MAX`], and asks that nobody else changes the object for [`HOLD`]; from a client that has said
+        /// Start. A server of an older version refuses it with EINVAL
+        29 ReadHeld { id: u64, epoch: u32, offset: u64, count: u32 },
         /// those of these objects that are there
         30 Look { ids: List<u64> },
         /// the first on a connection: from now on `client` (0: somebody else) writes on this one only.
@@ -430,6 +440,9 @@ messages! {
         66 Copies { copies: List<ChainCopy> },
         /// data from `data` to before `hole`; both all ones when there is no more
         20 Extent { data: u64, hole: u64 },
+        /// what was read, fewer bytes at the end of the object only, and for how long nobody else changes that: `millis`, 0 where
+        /// somebody may, from when this was asked for
+        29 Held { millis: u32, data: Payload },
     }
 }
 

@@ -4,6 +4,7 @@
 //! server that has started anew serves nothing until it was met. Clients that say no chain, of older versions, are served
 //! as before.
 
+use super::holds::Holds;
 use super::{DataTree, Line};
 use covey_ninep::tree::{Errno, Outcome, Result};
 use covey_stripe::chain::Served;
@@ -25,6 +26,8 @@ pub(super) struct Chains {
     ended: Rc<Notify>,
     /// The connection on which the metadata server has spoken last, by its serial number.
     heard: Cell<u64>,
+    /// What of it nobody else changes for a moment.
+    pub holds: Holds,
 }
 
 /// The time between two changes of what is served.
@@ -40,8 +43,8 @@ impl Default for Chains {
     fn default() -> Chains {
         let ended = Rc::<Notify>::default();
         let turn = RefCell::new(Rc::new(Turn(ended.clone())));
-        let (served, before, heard) = Default::default();
-        Chains { served, turn, before, ended, heard }
+        let (served, before, heard, holds) = Default::default();
+        Chains { served, turn, before, ended, heard, holds }
     }
 }
 
@@ -85,7 +88,7 @@ impl Chains {
     }
 
     /// From now on these are served and no others. Completes when nothing that was admitted before is under way, unless
-    /// it would be admitted now as well.
+    /// it would be admitted now as well, and nothing of what is given up is held.
     async fn serve(&self, chains: &[Served]) {
         let length = chains.iter().map(|one| usize::from(one.chain) + 1).max().unwrap_or(0);
         let mut served = vec![0; length];
@@ -95,12 +98,14 @@ impl Chains {
             generation > 0 && served.get(at) != Some(&generation)
         };
         if before.iter().enumerate().any(is_refused) {
+            self.holds.give_up();
             let turn = self.turn.replace(Rc::new(Turn(self.ended.clone())));
             self.before.borrow_mut().push(Rc::downgrade(&turn));
         }
         while self.is_before_under_way() {
             self.ended.notified().await;
         }
+        self.holds.are_over().await;
     }
 
     fn is_before_under_way(&self) -> bool {

@@ -184,3 +184,29 @@ fn only_what_clients_ask_of_objects_comes_by_a_chain() {
         rig.by(at(1), DataOp::Allocated { id: 7 }).await.unwrap();
     });
 }
+
+#[test]
+fn a_chain_is_given_up_when_nothing_of_it_is_held() {
+    run(async |rig| {
+        rig.serve(&[at(1)]).await.unwrap();
+        rig.call(DataOp::Greet { client: 7 }).await.unwrap();
+        let node = rig.walk(name_in(7, 0, at(1))).await.unwrap();
+        rig.write(&node, 1).await.unwrap();
+        let ask = DataOp::ReadHeld { id: 7, epoch: 0, offset: 10, count: 1000 };
+        let DataReply::Met { store, .. } = rig.server.0.meet() else { panic!("it has a store") };
+        rig.server.0.clone().admit_store(store, "meta".into()).await.unwrap();
+        let begun = std::time::Instant::now();
+        let DataReply::Held { millis, data } = rig.by(at(1), ask.clone()).await.unwrap() else {
+            panic!("it was read");
+        };
+        assert_eq!((millis, data.into_bytes()), (20, Bytes::from(vec![1; 90])));
+        // Whoever said it first may have gone.
+        assert!(rig.serve(&[at(2)]).now_or_never().is_none());
+        rig.serve(&[at(2)]).await.unwrap();
+        assert!(begun.elapsed() >= std::time::Duration::from_millis(20));
+        assert!(refused(rig.by(at(1), ask).await));
+        // More than what is taken in one message is refused.
+        let ask = DataOp::ReadHeld { id: 7, epoch: 0, offset: 0, count: 1 << 20 };
+        assert_eq!(rig.by(at(2), ask).await.unwrap_err().code, Errno::EINVAL);
+    });
+}

@@ -30,9 +30,7 @@ impl DataTree {
         };
         let (tree, object, line) = (self.clone(), self.object(id), line.clone());
         Outcome::later(async move {
-            while object.is_writing(offset, end) {
-                object.ended.notified().await;
-            }
+            tree.becomes_free(&object, &line, offset, end).await;
             line.admit()?;
             let Some((file, writing)) = tree.begin_reshape(&object, at, how, offset, end)? else {
                 return Ok(DataReply::Done {});

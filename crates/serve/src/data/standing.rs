@@ -326,6 +326,11 @@ impl Standing {
         self.say(Word::Admitted);
     }
 
+    /// Whether a metadata server has said that the store is its own.
+    pub(super) fn has_meta(&self) -> bool {
+        !self.meta.borrow().is_empty()
+    }
+
     fn say(&self, word: Word) {
         self.is_admitted.set(word == Word::Admitted);
         *self.word.borrow_mut() = word;
@@ -429,6 +434,7 @@ impl DataTree {
         if before.is_empty() {
             self.change_identity(|identity| identity.meta = meta).await?;
         }
+        self.chains.holds.are_over().await;
         standing.say(Word::Admitted);
         Ok(DataReply::Done {})
     }

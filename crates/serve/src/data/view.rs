@@ -51,12 +51,10 @@ impl DataTree {
         data: Bytes,
     ) -> Outcome<u32> {
         let (start, end) = span(&pieces);
-        if object.is_writing(start, end) {
+        if !self.is_free(object, line, start, end) {
             let (tree, object, line) = (self.clone(), object.clone(), line.clone());
             return Outcome::later(async move {
-                while object.is_writing(start, end) {
-                    object.ended.notified().await;
-                }
+                tree.becomes_free(&object, &line, start, end).await;
                 tree.write_pieces(&object, at, &line, pieces, data).wait().await
             });
         }

@@ -132,6 +132,14 @@ impl Cache {
         known.is_exact(all_changed).then(|| known.inode.clone())
     }
 
+    /// The epoch of a file whose attributes are known.
+    pub fn epoch(&self, id: Id, now: Instant) -> Option<u32> {
+        let mut state = self.lock();
+        let all_changed = state.all_changed;
+        let known = state.find(id, now)?;
+        known.is_exact(all_changed).then_some(known.inode.epoch)
+    }
+
     /// Where a name leads, or that it leads nowhere, as `who` would be told.
     pub fn lookup(
         &self,
@@ -511,7 +519,7 @@ fn is_ordinary(name: &Name) -> bool {
 }
 
 /// Bytes of content of one generation.
-const CONTENT_BYTES_MAX: usize = 16 << 20;
+const CONTENT_BYTES_MAX: usize = 64 << 20;
 
 /// Own changes are told apart by so many slots.
 const SLOTS: usize = 1024;

@@ -12,6 +12,7 @@
 //! The known size never shrinks within an epoch. A truncation raises the epoch, and then the
 //! data servers refuse our fids with ESTALE: we learn the new epoch and do it again.
 
+mod ahead;
 mod dense;
 mod handed;
 mod inline;
@@ -24,6 +25,8 @@ mod slots;
 mod space;
 mod tries;
 mod view;
+
+pub(super) use ahead::Total as Ahead;
 
 use super::beside::Asker;
 use super::chain::Chain;
@@ -83,6 +86,7 @@ struct State {
     /// A quota has refused a write whose bytes may be on I/O servers; when such were cut last.
     owes_cut: bool,
     cut_at: Option<Instant>,
+    reads: ahead::Reads,
 }
 
 impl State {
@@ -130,6 +134,7 @@ impl OpenFile {
             pinned: pin::Pinned::default(),
             owes_cut: false,
             cut_at: None,
+            reads: ahead::Reads::default(),
         };
         let (is_privileged, state) = (AtomicBool::default(), Mutex::new(state));
         let striping = striping.clone();
@@ -162,6 +167,7 @@ impl OpenFile {
     /// Reads; see [`super::File::read_at`].
     pub async fn read(&self, fs: &Shared, offset: u64, count: usize) -> Result<Payload> {
         let wanted_end = offset.saturating_add(count as u64);
+        self.lock().reads.begin(offset, wanted_end);
         let mut tries = Tries::new(self, fs);
         loop {
             let (_, epoch) = tries.begin().await?;

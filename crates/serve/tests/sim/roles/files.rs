@@ -104,7 +104,17 @@ impl Files {
             67..71 if file.is_reshaped => self.seek(lab, file, &handle, offset).await,
             0..32 => self.write(lab, file, &handle, offset, length).await,
             32..40 => self.write_view(lab, file, &handle, pieces(lab, offset, length)).await,
-            40..67 => self.read(lab, file, &handle, offset, length).await,
+            40..50 => {
+                // One that nothing was written through, unless another worker of this client has it open.
+                drop(handle);
+                open.remove(&at);
+                let what = format!("open {} to read", file.name);
+                let (_, opened) = lab.attempt(what, fs.open(&root(), file.id, 4)).await;
+                if let Some(opened) = opened {
+                    self.read_in_order(lab, file, &opened, offset).await;
+                }
+            }
+            50..67 => self.read(lab, file, &handle, offset, length).await,
             67..75 => self.read_view(lab, file, &handle, pieces(lab, offset, length)).await,
             75..82 => self.size(lab, fs, file).await,
             82..88 if file.is_truncated => self.truncate(lab, fs, file, offset).await,
@@ -129,6 +139,16 @@ impl Files {
         if let Some(read) = read {
             let bytes = read.into_bytes();
             lab.check(&what, file.history.check_read(offset, length, &bytes, span));
+        }
+    }
+
+    /// As programs do that go through a file: what is read ahead is in use, while others write.
+    async fn read_in_order(&self, lab: &Lab, file: &Shared, open: &File, mut offset: u64) {
+        let length = 1 + lab.below(if lab.chance(500) { 1 << 10 } else { 16 << 10 });
+        for _ in 0..2 + lab.below(6) {
+            self.read(lab, file, open, offset, length).await;
+            offset += length;
+            lab.pause(Duration::from_millis(15)).await;
         }
     }
 

@@ -19,6 +19,9 @@ impl OpenFile {
         if end <= offset {
             return Ok(Payload::default());
         }
+        if let Some(data) = self.read_ahead(fs, offset, end, epoch).await? {
+            return Ok(data);
+        }
         let parts = distribution::parts(&self.map, offset, end - offset, self.part_bytes_max());
         let reads = parts.iter().map(|part| self.read_part(fs, part, epoch));
         Ok(assemble(&parts, &try_join_all(reads).await?))

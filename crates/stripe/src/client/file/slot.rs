@@ -83,7 +83,10 @@ pub(super) struct Counted<'a> {
 
 impl<'a> Counted<'a> {
     pub fn new(file: &'a OpenFile, slot: usize) -> Counted<'a> {
-        file.lock().slots[slot].under_way += 1;
+        let mut state = file.lock();
+        state.slots[slot].under_way += 1;
+        state.reads.is_changed();
+        drop(state);
         Counted { file, slot }
     }
 }

@@ -254,6 +254,8 @@ impl Tree for DataServer {
                 return Outcome::Now(Err(self.0.fails_hops.get().into()));
             }
             Ok(DataOp::Hops {}) => DataReply::Hops { hops: List(self.0.hops.borrow().clone()) },
+            // As a server of an older version.
+            Ok(DataOp::ReadHeld { .. }) => return Errno::EINVAL.into(),
             other => panic!("a client sends {other:?}"),
         };
         Outcome::Now(Ok(reply.encode().into()))
