@@ -18,6 +18,8 @@ mod removed;
 mod rot;
 #[path = "sim/scenes.rs"]
 mod scenes;
+#[path = "sim/settings.rs"]
+mod settings;
 #[path = "sim/mod.rs"]
 mod sim;
 
@@ -261,4 +263,25 @@ fn who_reads_ahead_finds_what_it_has_written_itself() {
 #[test]
 fn an_io_server_that_starts_anew_lets_nobody_write_to_what_was_read_ahead_before() {
     ahead::its_server_starts_anew();
+}
+
+#[test]
+fn attributes_of_a_directory_that_were_set_late_are_told_to_whoever_asks() {
+    settings::another_asks();
+}
+
+#[test]
+fn attributes_of_a_directory_keep_their_place_between_names_that_change() {
+    settings::names_change_before_and_after();
+}
+
+#[test]
+fn attributes_that_are_said_too_late_are_refused_and_that_is_told() {
+    let said = (0..40).filter(|&seed| settings::another_sets_them_meanwhile(seed)).count();
+    assert!((1..40).contains(&said), "{said} of 40 were said before");
+}
+
+#[test]
+fn attributes_of_a_directory_are_set_although_the_metadata_server_starts_anew() {
+    (0..20).for_each(settings::nobody_is_known_to_be_alone);
 }

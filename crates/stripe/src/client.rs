@@ -348,12 +348,10 @@ impl Fs {
             open.forget_touch();
         }
         let op = setattr_op(id, &change, more);
-        // Whoever has it open will hear whether it was done.
-        if let Some(open) = &open
-            && let Some(mut inode) = self.shared.session.set_late(who, &op)
-        {
+        // Whoever has it open will hear whether it was done; of a directory whoever changes it next.
+        if let Some(mut inode) = self.shared.session.set_late(who, &op, open.is_some()) {
             // Not all of it was written late.
-            inode.size = inode.size.max(open.known_size());
+            inode.size = open.as_ref().map_or(inode.size, |open| inode.size.max(open.known_size()));
             return Ok(Stat { is_foretold: true, ..self.with_blocks(inode).await });
         }
         let inode = node(self.change(who, op).await?)?;

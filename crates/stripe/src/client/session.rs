@@ -144,13 +144,17 @@ impl Session {
 
     /// Attributes, as old as their lease at most.
     pub async fn inode(&self, id: Id) -> Result<Inode> {
-        if let Some(inode) = self.wire.cache.inode(id, self.wire.net.now()) {
+        let known = || self.wire.cache.inode(id, self.wire.net.now());
+        if let Some(inode) = known() {
             return Ok(inode);
         }
-        match self.ask(&Caller::default(), Op::Getattr { id }).await? {
-            Reply::Node { inode } => Ok(inode),
-            other => Err(unexpected(&other)),
+        // The answer to what had to be said of it tells what it is.
+        if self.late.tell(id).await
+            && let Some(inode) = known()
+        {
+            return Ok(inode);
         }
+        self.inode_now(id).await
     }
 
     /// Attributes as they are now.
@@ -331,10 +335,10 @@ impl Session {
         if access & access::WRITE != 0 { self.late.access() } else { 0 }
     }
 
-    /// Sets attributes late, if that may be: the inode that comes of it, but for its times.
-    pub fn set_late(&self, caller: &Caller, op: &Op) -> Option<Inode> {
+    /// Sets attributes late, if that may be: the inode that comes of it, but for its times. Of what is not open only directories.
+    pub fn set_late(self: &Arc<Self>, caller: &Caller, op: &Op, is_open: bool) -> Option<Inode> {
         let &Op::Setattr { id, mask, mode, uid, gid, atime, mtime, .. } = op else { return None };
-        self.late.set(caller, id, late::Set { mask, mode, uid, gid, atime, mtime })
+        self.late.set(caller, id, late::Set { mask, mode, uid, gid, atime, mtime }, is_open)
     }
 
     /// Removes a file's name late, if that may be.

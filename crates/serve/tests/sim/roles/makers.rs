@@ -27,11 +27,12 @@ pub struct Makers {
     pub made: Rc<RefCell<Vec<Rc<Made>>>>,
 }
 
-/// A file, and what is known of it. Its size and its mode only grow.
+/// A file, and what is known of it. Its size and its mode only grow. Of a directory it is the mode.
 pub struct Made {
     id: Id,
     dir: Id,
     name: String,
+    is_dir: bool,
     /// What was acknowledged, and when.
     done: RefCell<Vec<(Instant, u64, u32)>>,
     looks: RefCell<Vec<(Span, Seen)>>,
@@ -70,17 +71,7 @@ impl Makers {
         let create = fs.create(&who, dir, &path, 0, Taken::Refuse, access::BOTH);
         let created = lab.attempt(format!("create {text}"), create).await.1;
         let Some((inode, file)) = created else { return };
-        let made = Made {
-            id: inode.id,
-            dir,
-            name: text.clone(),
-            done: RefCell::new(vec![(task::now(), 0, 0)]),
-            looks: RefCell::default(),
-            removal: Cell::default(),
-            is_removed: Cell::new(false),
-            is_whole: Cell::new(false),
-        };
-        let made = Rc::new(made);
+        let made = Made::new(inode.id, dir, text.clone(), false);
         if !is_linked {
             self.made.borrow_mut().push(made.clone());
         }
@@ -135,11 +126,40 @@ impl Makers {
         if lab.chance(700) {
             let text = format!("dir{}.{number}", self.client);
             let (who, path) = (root(), name(&text));
-            let make = fs.make(&who, self.dir, &path, 0o040777, 0, name(""));
+            let make = fs.make(&who, self.dir, &path, 0o040000, 0, name(""));
             if let Some(dir) = lab.attempt(format!("mkdir {text}"), make).await.1 {
                 self.place.set(dir.id);
+                let made = Made::new(dir.id, self.dir, text, true);
+                made.is_whole.set(true);
+                self.made.borrow_mut().push(made);
             }
         }
+    }
+
+    /// Sets the mode of the directory in which it makes files, if that is its own.
+    async fn set_place(&self, lab: &Lab, fs: &Fs) {
+        let place = self.place.get();
+        let own = self.made.borrow().iter().find(|made| made.id == place).cloned();
+        let Some(made) = own else { return };
+        let (began, doubts) = (task::now(), self.doubts.get());
+        let mut is_done = true;
+        for _ in 0..1 + lab.below(3) {
+            let (_, size, mode) = *made.done.borrow().last().expect("it was made");
+            let set = SetAttr { mode: Some(mode + 1), ..SetAttr::default() };
+            let (who, what) = (root(), format!("{} chmod {}", made.name, mode + 1));
+            let set = lab.attempt(what, fs.setattr(&who, made.id, set)).await;
+            is_done &= set.1.is_some();
+            if set.1.is_some() {
+                made.done.borrow_mut().push((task::now(), size, mode + 1));
+            }
+            if lab.chance(300) {
+                lab.pause(Duration::from_millis(10)).await;
+            }
+        }
+        let sync = lab.attempt(format!("{} sync {place}", self.client), fs.sync(place)).await;
+        let is_in_time = task::now().duration_since(began) < IN_ONE_GO;
+        let is_sure = is_done && sync.1.is_some() && is_in_time && doubts == self.doubts.get();
+        made.is_whole.set(made.is_whole.get() && is_sure);
     }
 
     /// Whether it was done.
@@ -183,7 +203,9 @@ impl Makers {
         }
         let victims: Vec<Rc<Made>> = {
             let all = self.made.borrow();
-            let left = all.iter().filter(|made| made.dir == dir && made.removal.get().is_none());
+            let is_left =
+                |made: &&Rc<Made>| made.dir == dir && !made.is_dir && made.removal.get().is_none();
+            let left = all.iter().filter(is_left);
             left.take(most).cloned().collect()
         };
         for made in &victims {
@@ -223,7 +245,7 @@ impl Makers {
         let what = format!("{} looked at by {}", made.name, self.client);
         let (gone, doubts) = ([ENOENT, ESTALE], self.doubts.get());
         let (who, path) = (root(), name(&made.name));
-        let kind = lab.below(4);
+        let kind = lab.below(if made.is_dir { 3 } else { 4 });
         let by_name = [0, 2].contains(&kind);
         let looked = match kind {
             0 => lab.expect(what, &gone, fs.lookup(&who, made.dir, &path)).await,
@@ -281,6 +303,20 @@ fn byte_at(offset: u64) -> u8 {
 }
 
 impl Made {
+    fn new(id: Id, dir: Id, name: String, is_dir: bool) -> Rc<Made> {
+        Rc::new(Made {
+            id,
+            dir,
+            name,
+            is_dir,
+            done: RefCell::new(vec![(task::now(), 0, 0)]),
+            looks: RefCell::default(),
+            removal: Cell::default(),
+            is_removed: Cell::new(false),
+            is_whole: Cell::new(false),
+        })
+    }
+
     fn check(&self) -> Result<(), String> {
         let removal = self.removal.get();
         if let (true, Some((_, Some(told)))) = (self.is_removed.get(), removal) {
@@ -320,7 +356,11 @@ impl Role for Makers {
             let late = connect_as(&format!("maker{}", self.client), Caching::Leases, true).await;
             let most = Duration::from_millis(300);
             repeat(&lab, &self.left, most, async || match lab.below(12) {
-                0..4 => self.make(&lab, &late).await,
+                0..3 => self.make(&lab, &late).await,
+                3 => {
+                    self.make(&lab, &late).await;
+                    self.set_place(&lab, &late).await;
+                }
                 4..8 => self.look(&lab, &late).await,
                 8..10 => self.remove(&lab, &late).await,
                 _ => self.look(&lab, &fs).await,
@@ -371,7 +411,8 @@ impl Role for Makers {
                 let asked = lab.attempt(format!("{} at the end", made.name), fs.inode(made.id));
                 if let Some(inode) = asked.await.1 {
                     let (_, size, mode) = *made.done.borrow().last().expect("it was made");
-                    let found = (inode.size, inode.mode & 0o777);
+                    let size_now = if made.is_dir { size } else { inode.size };
+                    let found = (size_now, inode.mode & 0o777);
                     assert_eq!(found, (size, mode), "{}: what was closed", made.name);
                 }
             }

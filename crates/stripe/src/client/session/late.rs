@@ -23,6 +23,7 @@ mod dirs;
 mod kept;
 mod links;
 mod removals;
+mod settings;
 
 use super::wire::Wire;
 use super::{Answered, Change, Opened, Task};
@@ -141,7 +142,8 @@ impl Late {
             state.renewed(&self.wire, parent, answered);
         }
         let (concern, moves) = (concern(&task.op), matches!(task.op, Op::Rename { .. }));
-        for (id, file) in &mut state.files {
+        // Of a directory only that is said which nobody else may have changed.
+        for (id, file) in state.files.iter_mut().filter(|(_, file)| !file.inode.is_dir()) {
             // Which one, is not known.
             file.is_moved |= moves;
             let is_meant = match concern {
@@ -203,14 +205,23 @@ impl Late {
 
     /// Keeps attributes; the inode that comes of it but for its times, none when they have to be set
     /// at once.
-    pub fn set(self: &Arc<Self>, caller: &Caller, id: Id, new: Set) -> Option<Inode> {
+    pub fn set(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: Id,
+        new: Set,
+        is_open: bool,
+    ) -> Option<Inode> {
         if !self.is_on || new.mask == 0 || new.mask & !MASK != 0 {
             return None;
         }
         let now = self.wire.net.now();
         let mut state = self.lock();
+        if !state.files.contains_key(&id) {
+            state.enter_dir(self, caller, id, &new, now)?;
+        }
         let file = state.files.get_mut(&id).filter(|file| file.takes(caller, now))?;
-        if !may_set(caller, &file.inode, &new) {
+        if !(is_open || file.inode.is_dir()) || !may_set(caller, &file.inode, &new) {
             return None;
         }
         if new.mask & set::MODE != 0 {
@@ -225,16 +236,9 @@ impl Late {
         }
         let inode = file.inode.clone();
         self.kept(file, caller, id, now).set.add(new);
+        let inode = state.was_set(inode);
         self.watch(&mut state);
         Some(inode)
-    }
-
-    /// The mode of a file that this client is alone with.
-    pub fn mode(&self, id: Id) -> Option<u32> {
-        let now = self.wire.net.now();
-        let state = self.lock();
-        let file = state.files.get(&id).filter(|file| file.is_quiet(now))?;
-        Some(file.inode.mode)
     }
 
     fn kept<'a>(&self, file: &'a mut Alone, caller: &Caller, id: Id, now: Instant) -> &'a mut Kept {
@@ -413,6 +417,7 @@ impl Late {
 
     /// Sends what is kept of a file, beside whoever waits for it: that may be given up.
     fn say(self: &Arc<Self>, state: &mut State, id: Id, is_last: bool) -> Option<Going> {
+        let before = self.say_before(state, id);
         let file = state.files.get_mut(&id)?;
         let Some(kept) = file.kept.take() else { return file.going.clone() };
         state.closed_bytes -= std::mem::take(&mut file.closed_bytes);
@@ -428,8 +433,7 @@ impl Late {
             Op::Amend { last, mask, uid, gid, .. } => {
                 *last = is_last;
                 if file.inode.version != 0 {
-                    // The owner stays who it is.
-                    *mask = *mask & !(set::UID | set::GID) | set::AT_VERSION;
+                    *mask = settings::at_version(*mask);
                     (*uid, *gid) = set::in_fields(file.inode.version);
                 }
             }
@@ -439,7 +443,9 @@ impl Late {
         let change = Some(Change::new(&self.wire.memory));
         let mut task = Task { begun: Some(kept.sent), ..Task::new(kept.caller, op, change, None) };
         let (late, opened) = (self.clone(), kept.made.map(|made| made.opened));
+        let as_before = file.dir_before();
         let saying: BoxFuture<()> = Box::pin(async move {
+            join_all(before).await;
             let mut said = late.wire.send(&mut task).await;
             // A greeting that has begun since did not tell of the open: then it is said again.
             while let (Ok(answered), Some(opened)) = (&said, &opened)
@@ -453,6 +459,9 @@ impl Late {
                         break;
                     }
                 }
+            }
+            if let Some(before) = &as_before {
+                said = late.set_again(said, &task, before).await;
             }
             // It was not even sent.
             task.begun.take().into_iter().for_each(|sent| late.wire.cache.failed(sent));
@@ -478,6 +487,9 @@ impl Late {
         let now = self.wire.net.now();
         let mut state = self.lock();
         let (revoked, greetings) = (state.revoked, self.wire.memory.greetings());
+        if state.files.get(&id).is_some_and(|file| file.inode.is_dir()) {
+            return state.dir_was_said(&self.wire, id, said, now);
+        }
         let Some(file) = state.files.get_mut(&id) else { return };
         file.going = None;
         // From here on the server says whether there is such a file.

@@ -27,6 +27,9 @@ impl<K: Kv> Store<K> {
         let (from, names) = match op {
             Op::Getattr { id }
             | Op::Open { id, .. }
+            | Op::Getxattr { id, .. }
+            | Op::Listxattr { id }
+            | Op::Tmpfile { parent: id, .. }
             | Op::ReadInline { id, .. }
             | Op::Readdir { id, plus: false, .. } => {
                 return Ok(vec![*id]);

@@ -14,6 +14,8 @@ pub(super) struct Alone {
     pub inode: Inode,
     /// The directory that it was made in.
     pub home: Id,
+    /// Of a directory: its mode before anything was set here.
+    pub mode_before: u32,
     /// It was closed, or has got other names since: nothing else of it changes late any more.
     pub only_names: bool,
     /// It has got other names since.
@@ -37,10 +39,12 @@ impl Alone {
     pub fn new(inode: Inode, home: Id, until: Option<Instant>) -> Alone {
         let (place, kept, going, failed) = Default::default();
         let (only_names, is_linked, is_moved, is_closed, closed_bytes) = Default::default();
+        let mode_before = inode.mode;
         Alone {
             until,
             inode,
             home,
+            mode_before,
             only_names,
             is_linked,
             is_moved,
@@ -51,6 +55,12 @@ impl Alone {
             going,
             failed,
         }
+    }
+
+    /// A directory as it was before anything was set here.
+    pub fn dir_before(&self) -> Option<Inode> {
+        let before = || Inode { mode: self.mode_before, ..self.inode.clone() };
+        self.inode.is_dir().then(before)
     }
 
     /// Whether something more may be kept on behalf of the caller.
@@ -93,7 +103,9 @@ impl Alone {
             Concern::Nothing => false,
             Concern::Being(one) => one == id && place.is_some(),
             Concern::Name(dir, name) => {
-                place.is_some_and(|(within, made)| *within == dir && made == name)
+                // What is set of a directory decides what is made in it.
+                let is_dir = id == dir && self.inode.is_dir();
+                is_dir || place.is_some_and(|(within, made)| *within == dir && made == name)
             }
             Concern::One(one) => one == id || place.is_some_and(|(within, _)| *within == one),
             Concern::All => true,

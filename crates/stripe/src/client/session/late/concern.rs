@@ -26,8 +26,7 @@ pub(super) fn concern(op: &Op) -> Concern<'_> {
         | Op::Places {}
         | Op::Chains {}
         | Op::Alone { .. }
-        | Op::Close { .. }
-        | Op::Tmpfile { .. } => Concern::Nothing,
+        | Op::Close { .. } => Concern::Nothing,
         // A name that is taken is refused, whatever it leads to.
         Op::Create { exclusive: true, parent, name, .. }
         | Op::CreateWrite { exclusive: true, parent, name, .. } => Concern::Name(*parent, name),
@@ -35,7 +34,8 @@ pub(super) fn concern(op: &Op) -> Concern<'_> {
         | Op::Unlock { id, .. }
         | Op::Getlock { id, .. }
         | Op::Release { id } => Concern::Being(*id),
-        Op::Getattr { id }
+        Op::Tmpfile { parent: id, .. }
+        | Op::Getattr { id }
         | Op::Room { id, .. }
         | Op::Setattr { id, .. }
         | Op::Open { id, .. }

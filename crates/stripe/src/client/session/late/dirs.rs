@@ -7,6 +7,7 @@
 
 use super::kept::Made;
 use super::removals::{Removals, is_unknown};
+use super::settings::Settings;
 use super::{Alone, Answered, Kept, Late, MARGIN, Opened, Result, Set, State, Wire};
 use crate::client::session::{Change, Session, Task};
 use crate::meta::lease::LEASE_TIME;
@@ -52,6 +53,7 @@ pub(super) struct Dir {
     /// How often this client's own changes made what was known of it old.
     forgotten: u64,
     pub removals: Removals,
+    pub settings: Settings,
 }
 
 /// For how long nothing is asked for: longer each time that it was taken back.
@@ -96,6 +98,7 @@ impl Dir {
             is_asking: false,
             forgotten: 0,
             removals: Removals::default(),
+            settings: Settings::default(),
         }
     }
 
@@ -130,7 +133,8 @@ impl Dir {
     /// Whether there is anything to remember of it.
     fn is_over(&self, now: Instant) -> bool {
         let is_alone = self.until.is_some_and(|until| now < until);
-        !self.is_asking && !is_alone && self.rest.is_over(now) && self.removals.is_over(now)
+        let is_said = self.removals.is_over(now) && self.settings.is_over(now);
+        !self.is_asking && !is_alone && self.rest.is_over(now) && is_said
     }
 
     /// The server's clock, which is never behind this.
@@ -175,6 +179,25 @@ impl Dir {
         if self.until.is_some_and(|until| now < until) {
             self.until = self.until.max(Some(until));
         }
+    }
+
+    /// Until when this client is alone with it, where its attributes may be set here: an answer on its way would not know of them.
+    pub fn takes_settings(&self, now: Instant) -> Option<Instant> {
+        self.until.filter(|_| self.takes_links(now) && !self.is_asking)
+    }
+
+    /// It was told anew what it is.
+    pub fn is_told(&mut self, inode: Inode) {
+        self.inode = self.inode.take().map(|_| inode);
+    }
+
+    /// Its mode and times are those now.
+    pub fn is_set(&mut self, inode: &Inode) -> Option<&Inode> {
+        self.settings.are_kept();
+        let known = self.inode.as_mut()?;
+        known.mode = inode.mode;
+        (known.atime, known.mtime) = (inode.atime, inode.mtime);
+        Some(known)
     }
 
     /// As it was last, but for what the making and removing of files changes.
@@ -428,6 +451,10 @@ impl<'a> Asking<'a> {
     /// And how often it was forgotten before: an answer that was asked for before that does not count.
     pub fn begin(late: &'a Late, id: Id) -> Option<(Asking<'a>, u64)> {
         let (now, mut state) = (late.wire.net.now(), late.lock());
+        // The server is not to leave this client alone anew before it was told what was done before.
+        if state.files.get(&id).is_some_and(Alone::has_to_say) {
+            return None;
+        }
         let dir = state.dir(id, now)?;
         dir.is_asking = true;
         Some((Asking { late, id }, dir.forgotten))
@@ -472,7 +499,8 @@ impl State {
         let is_in_the_way = |(dir, changed): &(Id, Option<Name>)| {
             *dir == parent && changed.as_ref().is_none_or(|changed| changed == name)
         };
-        self.changes_any > 0 || self.changing.iter().any(is_in_the_way)
+        let is_to_be_set = || self.files.get(&parent).is_some_and(Alone::has_to_say);
+        self.changes_any > 0 || self.changing.iter().any(is_in_the_way) || is_to_be_set()
     }
 
     /// The same of a file.

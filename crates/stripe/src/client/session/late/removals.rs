@@ -222,9 +222,10 @@ impl State {
         dirs.collect()
     }
 
-    /// Why removals in a directory were not done after all.
+    /// Why removals in a directory were not done after all, or attributes of it not set.
     pub(super) fn removals_failed(&mut self, dir: Id) -> Result<()> {
-        let failed = self.dirs.get_mut(&dir).and_then(|dir| dir.removals.failed.take());
+        let Some(dir) = self.dirs.get_mut(&dir) else { return Ok(()) };
+        let failed = dir.removals.failed.take().or_else(|| dir.settings.take_failed());
         failed.map_or(Ok(()), |(error, _)| Err(error))
     }
 
@@ -236,8 +237,9 @@ impl State {
 
     /// What of that nobody was told, lately.
     pub(super) fn untold(&self, now: Instant) -> Option<Error> {
-        let failed = self.dirs.values().filter_map(|dir| dir.removals.failed.as_ref());
-        let mut lately = failed.filter(|(_, at)| now.duration_since(*at) < ERROR_KEPT);
+        let dirs = self.dirs.values();
+        let failed = dirs.flat_map(|dir| [&dir.removals.failed, &dir.settings.failed]);
+        let mut lately = failed.flatten().filter(|(_, at)| now.duration_since(*at) < ERROR_KEPT);
         lately.next().map(|(error, _)| error.clone())
     }
 }
