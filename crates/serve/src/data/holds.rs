@@ -117,8 +117,9 @@ impl Holds {
 
     /// Some of what is held now is given up.
     pub fn give_up(&self) {
-        let last = self.by_object.borrow().values().map(|hold| hold.until).max();
-        self.over_at.set(self.over_at.get().max(last.unwrap_or(self.over_at.get())));
+        let held = self.by_object.borrow();
+        self.over_at
+            .set(held.values().map(|hold| hold.until).fold(self.over_at.get(), Instant::max));
     }
 
     /// Completes when all that was given up is held no more, by whomever that is waited for, nor anything of the process before.

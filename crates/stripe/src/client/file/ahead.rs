@@ -13,6 +13,7 @@ use covey_wire::{Bytes, BytesMut, Payload};
 use futures_util::future::{Either, select};
 use std::collections::VecDeque;
 use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
@@ -49,6 +50,7 @@ struct Ahead {
     data: Bytes,
     epoch: u32,
     until: Instant,
+    _room: Room,
 }
 
 impl Ahead {
@@ -60,41 +62,45 @@ impl Ahead {
 
 /// What all files of a client have read ahead.
 #[derive(Default)]
-pub(in crate::client) struct Total(Mutex<All>);
+pub(in crate::client) struct Total {
+    bytes: Arc<AtomicUsize>,
+    all: Mutex<All>,
+}
 
 #[derive(Default)]
 struct All {
-    /// In the order in which it was asked for.
-    slots: VecDeque<Asked>,
-    bytes: usize,
+    /// Where something was read ahead, until when, in that order.
+    slots: VecDeque<(Instant, Weak<Mutex<Option<Ahead>>>)>,
     /// A server does not know the question.
     not_before: Option<Instant>,
 }
 
-/// What was asked for ahead of one file.
-struct Asked {
-    bytes: usize,
-    until: Instant,
-    into: Weak<Mutex<Option<Ahead>>>,
+/// Bytes that count.
+struct Room(Arc<AtomicUsize>, usize);
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.0.fetch_sub(self.1, Ordering::Relaxed);
+    }
 }
 
 impl Total {
-    /// Counts bytes that are read ahead, if so many more may be; forgets those that nobody may use any more.
-    fn has_room(&self, bytes: usize, now: Instant, slot: &Slot) -> bool {
+    /// Counts bytes that are to be read ahead, if so many more may be; forgets those that nobody may use any more.
+    fn take(&self, bytes: usize, now: Instant) -> Option<Room> {
         let mut all = self.lock();
-        while let Some(over) = all.slots.pop_front_if(|asked| asked.until <= now) {
-            all.bytes -= over.bytes;
-            if let Some(slot) = over.into.upgrade() {
+        while let Some((_, slot)) = all.slots.pop_front_if(|(until, _)| *until <= now) {
+            if let Some(slot) = slot.upgrade() {
                 locked(&slot).take_if(|ahead| ahead.until <= now);
             }
         }
-        let has_room = all.bytes + bytes <= BYTES_MAX;
-        if has_room {
-            all.bytes += bytes;
-            let (until, into) = (now + WITHIN + HOLD, Arc::downgrade(slot));
-            all.slots.push_back(Asked { bytes, until, into });
-        }
-        has_room
+        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let room = Room(self.bytes.clone(), bytes);
+        (before + bytes <= BYTES_MAX).then_some(room)
+    }
+
+    fn put(&self, slot: &Slot, ahead: Ahead) {
+        self.lock().slots.push_back((ahead.until, Arc::downgrade(slot)));
+        *locked(slot) = Some(ahead);
     }
 
     fn is_known(&self, now: Instant) -> bool {
@@ -106,7 +112,7 @@ impl Total {
     }
 
     fn lock(&self) -> MutexGuard<'_, All> {
-        self.0.lock().expect("no holder panics")
+        self.all.lock().expect("no holder panics")
     }
 }
 
@@ -180,21 +186,18 @@ impl OpenFile {
         }
         // The answers of two servers: who has neither in time asks the one as ever.
         let asked = pin!(self.ask_ahead(fs, offset, end, epoch));
-        match select(asked, fs.net.sleep(WITHIN)).await {
-            Either::Left((Err(error @ Error::Stale(_)), _)) => Err(error),
-            Either::Left((Ok(data), _)) => Ok(data),
-            Either::Left((Err(error), _)) => {
-                if error.code() == Errno::EINVAL {
-                    fs.ahead.is_unknown(fs.net.now());
-                }
-                self.lock().reads.pauses(fs.net.now());
-                Ok(None)
-            }
-            Either::Right(_) => {
-                self.lock().reads.pauses(fs.net.now());
-                Ok(None)
-            }
+        let refused = match select(asked, fs.net.sleep(WITHIN)).await {
+            Either::Left((Err(error @ Error::Stale(_)), _)) => return Err(error),
+            Either::Left((Ok(data), _)) => return Ok(data),
+            Either::Left((Err(error), _)) => Some(error.code()),
+            Either::Right(_) => None,
+        };
+        let now = fs.net.now();
+        if refused == Some(Errno::EINVAL) {
+            fs.ahead.is_unknown(now);
         }
+        self.lock().reads.pauses(now);
+        Ok(None)
     }
 
     async fn ask_ahead(
@@ -213,10 +216,10 @@ impl OpenFile {
         }
         let slot = self.lock().reads.ahead.clone();
         let asked = fs.net.now();
-        if !fs.ahead.has_room(length as usize, asked, &slot) {
+        let Some(room) = fs.ahead.take(length as usize, asked) else {
             self.lock().reads.pauses(asked);
             return Ok(None);
-        }
+        };
         let (id, count) = (self.id, length as u32);
         let op = DataOp::ReadHeld { id, epoch, offset: part.physical, count };
         let (millis, data) = match Box::pin(self.data_op(fs, part.slot, op)).await? {
@@ -231,7 +234,7 @@ impl OpenFile {
         if now >= until {
             reads.pauses(now);
         } else if !reads.is_changed {
-            *locked(&slot) = Some(Ahead { start: offset, data, epoch, until });
+            fs.ahead.put(&slot, Ahead { start: offset, data, epoch, until, _room: room });
         }
         Ok(Some(wanted.into()))
     }
@@ -278,6 +281,10 @@ fn padded(data: Bytes, length: usize) -> Bytes {
 mod tests {
     use super::*;
 
+    fn ahead(start: u64, data: &'static [u8], until: Instant, room: Room) -> Ahead {
+        Ahead { start, data: Bytes::from_static(data), epoch: 7, until, _room: room }
+    }
+
     #[test]
     fn only_a_read_where_the_last_one_has_ended_is_in_order() {
         let mut reads = Reads::default();
@@ -292,25 +299,31 @@ mod tests {
     #[test]
     fn all_files_together_read_no_more_ahead_than_the_most_and_what_is_over_makes_room() {
         let (total, now) = (Total::default(), Instant::now());
-        let slots: [Slot; 3] = Default::default();
+        let slots: [Slot; 2] = Default::default();
         for slot in &slots[..2] {
-            assert!(total.has_room(BYTES_MAX / 2, now, slot));
-            let data = Bytes::from_static(b"ab");
-            *locked(slot) = Some(Ahead { start: 0, data, epoch: 0, until: now + HOLD });
+            total.put(slot, ahead(0, b"ab", now + HOLD, total.take(BYTES_MAX / 2, now).unwrap()));
         }
-        assert!(!total.has_room(1, now + WITHIN, &slots[2]));
-        let later = now + WITHIN + HOLD;
-        assert!(total.has_room(BYTES_MAX, later, &slots[2]));
+        assert!(total.take(1, now).is_none());
+        // What takes the place of something counts alone, however often.
+        *locked(&slots[0]) = None;
+        for _ in 0..10 {
+            let room = total.take(BYTES_MAX / 4, now).unwrap();
+            total.put(&slots[0], ahead(0, b"ab", now + HOLD, room));
+        }
+        let later = now + HOLD;
+        let all = total.take(BYTES_MAX, later).unwrap();
         assert!(slots[..2].iter().all(|slot| locked(slot).is_none()));
-        assert!(!total.has_room(1, later, &slots[2]));
+        assert!(total.take(1, later).is_none());
+        drop(all);
+        assert!(total.take(1, later).is_some());
     }
 
     #[test]
     fn a_range_is_given_where_all_of_it_was_read_and_as_long_as_it_holds() {
         let (now, reads) = (Instant::now(), Reads::default());
         let put = || {
-            let data = Bytes::from_static(b"0123456789");
-            *locked(&reads.ahead) = Some(Ahead { start: 100, data, epoch: 7, until: now + HOLD });
+            let room = Room(Arc::default(), 0);
+            *locked(&reads.ahead) = Some(ahead(100, b"0123456789", now + HOLD, room));
         };
         for (offset, end, epoch, at, is_there) in [
             (100, 104, 7, now, true),
