@@ -103,6 +103,7 @@ fn free_ports() -> u32 {
     }
 }
 
+/// Prolog and epilog know a job by its number, and two tests are two clusters of Slurm on one machine: each has numbers of its own.
 fn conf(at: &Path, host: &str, port: u32) -> String {
     let at = at.display();
     format!(
@@ -113,7 +114,7 @@ fn conf(at: &Path, host: &str, port: u32) -> String {
          ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSwitchType=switch/none\n\
          MpiDefault=none\nReturnToService=2\nSelectType=select/cons_tres\n\
          SelectTypeParameters=CR_Core\nNodeName={host} NodeAddr=127.0.0.1 CPUs=1 State=UNKNOWN\n\
-         PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n",
+         PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP\nFirstJobId={port}\n",
         port + 1
     )
 }
