@@ -415,7 +415,7 @@ impl Meta {
     }
 
     /// A client's request: answered now, or when the log, the data servers or other clients allow.
-    fn request(self: &Rc<Self>, request: Request) -> Outcome<Answer> {
+    fn request(self: &Rc<Self>, mut request: Request) -> Outcome<Answer> {
         if request.op.is_internal() {
             return Errno::EPERM.into();
         }
@@ -429,6 +429,11 @@ impl Meta {
         // A client that comes back on a full disk must get in: it may want to remove things.
         let is_logged = request.op.is_logged() && !matches!(request.op, Op::Hello { .. });
         let room = if request.op.grows() { self.room() } else { Room::Ample };
+        if let Op::MakeDir { count, .. } = &mut request.op
+            && (room == Room::Scarce || self.leases.are_many_alone())
+        {
+            *count = 0;
+        }
         let is_refused = match room {
             Room::Ample => false,
             // Who is alone makes things before there is room for them.
@@ -489,6 +494,10 @@ impl Meta {
             Applied::Reply(mut reply) => {
                 self.leave_out(session, &mut reply);
                 let grant = if is_repeated { 0 } else { self.grant(session, op, &reply) };
+                if let (Reply::Listed { contents, .. }, 0) = (&mut reply, grant) {
+                    // Nobody may remember that.
+                    contents.0.clear();
+                }
                 let dir = if grant > 0 { self.store_mut().changed_dir(op) } else { None };
                 if let (Reply::Steps { dirs, .. }, true) = (&mut reply, grant > 0) {
                     *dirs = List(self.store_mut().changed_dirs(op));

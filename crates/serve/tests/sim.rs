@@ -10,8 +10,12 @@ mod chain_move;
 mod kept;
 #[path = "sim/linked.rs"]
 mod linked;
+#[path = "sim/listed.rs"]
+mod listed;
 #[path = "sim/lost_disk.rs"]
 mod lost_disk;
+#[path = "sim/made_dirs.rs"]
+mod made_dirs;
 #[path = "sim/removed.rs"]
 mod removed;
 #[path = "sim/rot.rs"]
@@ -263,6 +267,32 @@ fn who_reads_ahead_finds_what_it_has_written_itself() {
 #[test]
 fn an_io_server_that_starts_anew_lets_nobody_write_to_what_was_read_ahead_before() {
     ahead::its_server_starts_anew();
+}
+
+#[test]
+fn who_makes_a_directory_is_alone_with_it() {
+    made_dirs::nothing_is_asked_for_before();
+}
+
+#[test]
+fn directories_that_others_want_at_the_same_time_count_once() {
+    made_dirs::another_lists_them_all();
+}
+
+#[test]
+fn a_directory_that_others_want_before_anything_is_done_in_it_is_not_kept() {
+    made_dirs::another_comes_first();
+}
+
+#[test]
+fn what_files_hold_comes_with_the_listing_to_who_goes_through_a_tree() {
+    listed::a_tree_is_read();
+}
+
+#[test]
+fn what_came_with_a_listing_is_never_older_than_what_was_acknowledged() {
+    let at_once: u32 = (0..40).map(listed::another_writes_meanwhile).sum();
+    assert!(at_once > 100, "{at_once}");
 }
 
 #[test]

@@ -215,6 +215,7 @@ pub struct Shared {
 const BLOCKS_WAIT: Duration = Duration::from_millis(300);
 const S_IFMT: u32 = 0o170000;
 const S_IFREG: u32 = 0o100000;
+const S_IFDIR: u32 = 0o040000;
 
 impl Fs {
     /// Connects to the metadata server `meta`; I/O servers are met when they are needed.
@@ -401,6 +402,10 @@ impl Fs {
         rdev: u64,
         target: Name,
     ) -> Result<Inode> {
+        let is_dir = mode & S_IFMT == S_IFDIR;
+        if is_dir && let Some(made) = self.shared.session.make_dir(who, parent, name, mode).await? {
+            return Ok(made);
+        }
         let op = Op::Create {
             parent,
             name: name.clone(),
@@ -457,23 +462,6 @@ impl Fs {
             return Ok(inode);
         }
         node(self.change(who, Op::Link { id, parent, name: name.clone() }).await?)
-    }
-
-    /// Entries after `cookie` (0: from the start, `.` and `..` first) up to `limit` (0 on the first call).
-    pub async fn readdir(
-        &self,
-        who: &Caller,
-        id: Id,
-        cookie: u64,
-        limit: u64,
-        bytes_max: u32,
-        listing: Listing,
-    ) -> Result<Page> {
-        let plus = listing == Listing::Inodes;
-        match self.ask(who, Op::Readdir { id, cookie, limit, bytes_max, plus }).await? {
-            Reply::Entries { entries, end, limit } => Ok(Page { entries: entries.0, end, limit }),
-            other => Err(unexpected(&other)),
-        }
     }
 
     /// Space of all I/O servers that answer. Servers that share a file system count it once.

@@ -433,6 +433,7 @@ impl<K: Kv> Store<K> {
             Op::CreateWrite { .. } => self.create_write(request),
             Op::Alone { dir, count } => self.alone(request, *dir, *count),
             Op::Make { .. } => self.make(request),
+            Op::MakeDir { .. } => self.make_dir(request),
             Op::Remove { dir, ids, names } => self.remove_all(request, *dir, &ids.0, &names.0),
             Op::Names { dirs, steps, ids, names } => {
                 self.change_names(request, &steps.0, &dirs.0, (&ids.0, &names.0))
@@ -494,7 +495,7 @@ impl<K: Kv> Store<K> {
             Op::Open { id, access } => self.open_file(request, *id, *access),
             Op::Release { id } => self.release(request.session, *id),
             Op::Close { ids } => self.close(request.session, &ids.0),
-            Op::Readdir { .. } => self.readdir(request),
+            Op::Readdir { .. } | Op::ListContents { .. } => self.readdir(request),
             Op::Statfs {} => Ok(self.statfs()),
             Op::Lock { id, lock, wait, .. } => self.lock(request, *id, lock, *wait),
             Op::Unlock { id, lock } => self.unlock(request, *id, lock),

@@ -433,6 +433,9 @@ operations! {
         /// server's own: the objects of a file that was cut are at this epoch everywhere. What is to be removed up to that epoch
         /// stays to be removed: a file that has moved has both
         93 CutDone { id: u64, epoch: u32 } [logged own],
+        /// read: as Readdir with attributes; with what the first files hold that lie with their inodes, up to `contents` bytes, where
+        /// the answer is granted
+        39 ListContents { id: u64, cookie: u64, limit: u64, bytes_max: u32, contents: u32 },
         /// sets an extended attribute; flags: see `xattr`
         40 Setxattr { id: u64, name: Name, value: Payload, flags: u32 } [logged grows owner] content(id),
         /// removes an extended attribute
@@ -456,6 +459,9 @@ operations! {
         /// who is alone with the directories and the files
         48 Names { dirs: List<u64>, steps: List<u8>, ids: List<u64>, names: List<Name> } [logged opens] content_all(ids)
                  moves_each(dirs names),
+        /// makes a directory, as Create does, and leaves the session alone with it, as Alone does, where the answer is granted and
+        /// has numbers. Answered with that directory
+        49 MakeDir { parent: u64, name: Name, mode: u32, gid: u32, count: u16 } [logged grows] makes(parent name),
         /// writes pieces of what lies with the inode, all of the same write; the size becomes at least
         /// `end` as with Extend (0: it stays). `hole`: what the write has beyond leaves holes
         50 WriteInline { id: u64, epoch: u32, end: u64, hole: bool, pieces: List<InlinePiece>,
@@ -511,6 +517,8 @@ messages! {
         5 Nodes { inodes: List<Inode> },
         /// entries, and whether the end was reached; `limit` is the last cookie in use
         6 Entries { entries: List<DirEntry>, end: bool, limit: u64 },
+        /// the same, and all that lies with the inodes of some of these files
+        39 Listed { entries: List<DirEntry>, end: bool, limit: u64, contents: List<Content> },
         /// files in use, directories in use, bytes of all sizes
         7 Totals { files: u64, bytes: u64 },
         /// where an append goes

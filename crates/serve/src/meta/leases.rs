@@ -14,6 +14,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use tokio::sync::Notify;
 
+/// So much may be sessions' alone before they have to ask for more.
+const ALONE_MAX: usize = 2048;
+
 /// The table, and who waits for it to change.
 pub struct LeaseTable {
     leases: RefCell<Leases>,
@@ -37,6 +40,11 @@ impl LeaseTable {
     /// A session's connection is lost.
     pub fn leave(&self, session: u64) {
         self.leases.borrow_mut().leave(session);
+    }
+
+    /// Whether so much is somebody's alone that nobody is left alone with more unasked: a listing looks at all of it.
+    pub fn are_many_alone(&self) -> bool {
+        self.leases.borrow().alone_count() >= ALONE_MAX
     }
 
     /// A session is over.
@@ -81,11 +89,11 @@ impl Meta {
             (Op::Make { id, last: false, .. }, Reply::Created { .. }) if grant > 0 => {
                 leases.leave_alone(session, *id);
             }
-            // Its leases were taken back from all others, and nothing was granted since.
-            (Op::Alone { dir, .. }, Reply::Alone { stripings, .. })
+            // Its leases were taken back from all others, or it is new; and nothing was granted since.
+            (Op::Alone { .. } | Op::MakeDir { .. }, Reply::Alone { dir, stripings, .. })
                 if grant > 0 && !stripings.0.is_empty() =>
             {
-                leases.leave_alone(session, *dir);
+                leases.leave_alone(session, dir.id);
             }
             (Op::Take { dir, ids }, Reply::Node { .. }) if grant > 0 => {
                 let taken = [*dir].into_iter().chain(ids.0.iter().copied());
@@ -126,7 +134,7 @@ impl Meta {
             return Ok(taken);
         }
         let content = |id| Lease { id, place: false };
-        if let Op::Readdir { id: dir, plus: true, .. } = op {
+        if let Op::Readdir { id: dir, plus: true, .. } | Op::ListContents { id: dir, .. } = op {
             // Which files it will tell of is not known before.
             let (store, alone) = (self.store_mut(), leases.alone_elsewhere(session, now));
             taken.extend(alone.filter(|&id| store.may_list(*dir, id)).map(content));

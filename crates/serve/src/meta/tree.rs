@@ -179,6 +179,7 @@ fn id_asked(op: &Op) -> u64 {
         | Op::Open { id, .. }
         | Op::Release { id }
         | Op::Readdir { id, .. }
+        | Op::ListContents { id, .. }
         | Op::Fsync { id }
         | Op::Walk { from: id, .. } => *id,
         _ => 0,
@@ -212,6 +213,7 @@ fn learn(request: &mut watch::Request, answer: &Answer) {
             request.was_about(inode.id, Carries::Nothing);
         }
         Reply::Created { inode, .. } => request.was_about(inode.id, request.carries()),
+        Reply::Alone { dir, .. } => request.was_about(dir.id, Carries::Nothing),
         _ => {}
     }
 }

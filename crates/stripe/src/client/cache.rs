@@ -17,6 +17,7 @@ mod ahead;
 mod known;
 mod learn;
 mod scope;
+mod walk;
 
 use crate::meta::lease::LEASE_TIME;
 use crate::meta::{NAME_BYTES_MAX, access, is_dots, may};
@@ -30,6 +31,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+use walk::Walk;
 
 /// What a client may answer from memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,6 +69,9 @@ struct State {
     young: HashMap<Id, Known>,
     old: HashMap<Id, Known>,
     turned_at: Option<Instant>,
+    walk: Walk,
+    /// The server does not know listings with what files hold until then.
+    lists_refused_until: Option<Instant>,
     /// Bytes of content that came since.
     content_bytes: usize,
 }
@@ -111,6 +116,8 @@ impl Cache {
             young: HashMap::new(),
             old: HashMap::new(),
             turned_at: None,
+            walk: Walk::default(),
+            lists_refused_until: None,
             content_bytes: 0,
         };
         Cache { caching, state: Mutex::new(state), table_revocations: AtomicU64::default() }
@@ -204,12 +211,29 @@ impl Cache {
         let content = content.map(|content| Held { version, size, content });
         let found = known.found.as_mut();
         let found = found.map(|found| (found.dir, std::mem::replace(&mut found.is_read, true)));
-        if let Some((dir, was_read)) = found
-            && let Some(dir) = state.find(dir, now)
-        {
-            dir.names.ahead.read(was_read, content.is_some());
+        if let Some((dir, was_read)) = found {
+            if !was_read {
+                state.walk.read(dir);
+            }
+            if let Some(dir) = state.find(dir, now) {
+                dir.names.ahead.read(was_read, content.is_some());
+            }
         }
         content
+    }
+
+    /// Whether what small files hold is wanted with a listing.
+    pub fn wants_contents(&self, now: Instant) -> bool {
+        if !self.is_on() {
+            return false;
+        }
+        let state = self.lock();
+        state.walk.wants_content() && state.lists_refused_until.is_none_or(|until| until <= now)
+    }
+
+    /// The server knows no such listings.
+    pub fn refuses_contents(&self, until: Instant) {
+        self.lock().lists_refused_until = Some(until);
     }
 
     /// The directory and name of a file whose content is wanted and not known, and how many entries to ask for with it,

@@ -1,10 +1,62 @@
-//! All entries of a directory at once.
+//! Listings of directories, page by page or at once.
 
-use super::{Fs, Listing};
+use super::session::unexpected;
+use super::small::REQUEST_BYTES;
+use super::{Fs, Listing, Page};
+use crate::distribution::INLINE_BYTES_DEFAULT;
 use crate::error::{Error, Result};
-use crate::ops::{Caller, DirEntry, Id};
+use crate::ops::{Caller, DirEntry, Id, Op, Reply};
+use covey_ninep::tree::Errno;
+use std::time::Duration;
 
 impl Fs {
+    /// Entries after `cookie` (0: from the start, `.` and `..` first) up to `limit` (0 on the first call).
+    pub async fn readdir(
+        &self,
+        who: &Caller,
+        id: Id,
+        cookie: u64,
+        limit: u64,
+        bytes_max: u32,
+        listing: Listing,
+    ) -> Result<Page> {
+        let plus = listing == Listing::Inodes;
+        // What comes with later pages would be old when it is read.
+        if plus
+            && cookie == 0
+            && let Some(room) = self.room_beside_contents()
+        {
+            let (bytes_max, contents) = (bytes_max.min(room), room);
+            let op = Op::ListContents { id, cookie, limit, bytes_max, contents };
+            match self.ask(who, op).await {
+                Ok(Reply::Listed { entries, end, limit, .. }) => {
+                    return Ok(Page { entries: entries.0, end, limit });
+                }
+                Ok(other) => return Err(unexpected(&other)),
+                // It says the same of what it does know.
+                Err(error) if matches!(error.code(), Errno::EINVAL | Errno::EOPNOTSUPP) => {
+                    let until = self.shared.net.now() + REFUSED;
+                    self.shared.session.cache().refuses_contents(until);
+                }
+                // A new connection takes less.
+                Err(error) if error.code() == Errno::EOVERFLOW => {}
+                Err(error) => return Err(error),
+            }
+        }
+        match self.ask(who, Op::Readdir { id, cookie, limit, bytes_max, plus }).await? {
+            Reply::Entries { entries, end, limit } => Ok(Page { entries: entries.0, end, limit }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Bytes that a listing has room for where what small files hold is wanted with it, which has as much.
+    fn room_beside_contents(&self) -> Option<u32> {
+        let session = &self.shared.session;
+        let is_wanted = session.cache().wants_contents(self.shared.net.now());
+        let room = session.payload_max().saturating_sub(REQUEST_BYTES) / 2;
+        (is_wanted && room >= INLINE_BYTES_DEFAULT as u32).then_some(room)
+    }
+
     /// All entries of a directory without `.` and `..`, with their inodes, in the server's order.
     pub async fn entries(&self, who: &Caller, dir: Id) -> Result<Vec<DirEntry>> {
         let (mut entries, mut cookie, mut limit) = (Vec::new(), 0, 0);
@@ -34,5 +86,7 @@ impl Fs {
     }
 }
 
+/// How long a server is not asked again for what files hold that does not know that.
+const REFUSED: Duration = Duration::from_secs(30);
 /// Bytes of one page of a directory.
 const PAGE_BYTES: u32 = 256 << 10;

@@ -7,7 +7,7 @@ use crate::ops::{Caller, Id, Inode, Op, Reply};
 use covey_wire::{Bytes, List, Name, Payload};
 
 /// Bytes of a request around its data.
-const REQUEST_BYTES: u32 = 4096;
+pub(super) const REQUEST_BYTES: u32 = 4096;
 
 /// A file that was created, or found.
 pub struct Created {

@@ -51,20 +51,53 @@ impl<K: Kv> Store<K> {
     ) -> Result<Applied, Fault> {
         let dir = self.dir(id)?.inode;
         must_be_alive(&dir)?;
+        Ok(self.numbers(dir, count.max(1), request.now))
+    }
+
+    /// Makes a directory, with numbers for files to be made in it. Without numbers it is one like any other.
+    pub(super) fn make_dir(&mut self, request: &Request) -> Result<Applied, Fault> {
+        let &Op::MakeDir { parent, ref name, mode: bits, gid, count } = &request.op else {
+            return refuse(Errno::EINVAL, "no directory to be made");
+        };
+        if bits & mode::TYPE != mode::DIRECTORY {
+            return refuse(Errno::EINVAL, format!("mode {bits:o} is that of no directory"));
+        }
+        let op = Op::Create {
+            parent,
+            name: name.clone(),
+            mode: bits,
+            gid,
+            rdev: 0,
+            target: Name::EMPTY,
+            exclusive: true,
+            open: false,
+            access: 0,
+        };
+        match self.create(&Request { op, ..request.clone() })? {
+            Applied::Reply(Reply::Created { inode, .. }) => {
+                Ok(self.numbers(inode, count, request.now))
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// So many numbers at most.
+    fn numbers(&mut self, dir: Inode, count: u16, now: Nanos) -> Applied {
+        let with = |dir, first, stripings| {
+            Applied::Reply(Reply::Alone { dir, first, stripings: List(stripings), now })
+        };
         if self.quotas.is_some() {
-            return Ok(numbers(dir, 0, Vec::new(), request.now));
+            return with(dir, 0, Vec::new());
         }
         let first = self.counters.id_next;
-        let Some(hint) = dir.hint.as_ref().filter(|hint| self.must_be_laid_out(Some(hint)).is_ok())
-        else {
-            return Ok(numbers(dir, first, Vec::new(), request.now));
-        };
+        let hint = dir.hint.as_ref().filter(|hint| self.must_be_laid_out(Some(hint)).is_ok());
+        let Some(hint) = hint.filter(|_| count > 0) else { return with(dir, first, Vec::new()) };
         let mut stripings = vec![self.striping_for(first, hint)];
         let most = (NAMED_MAX / stripings[0].servers.0.len().max(1)) as u64;
         let count = u64::from(count.min(NUMBERS_MAX)).min(most).max(1);
         stripings.extend((first + 1..first + count).map(|id| self.striping_for(id, hint)));
         self.counters.id_next += count;
-        Ok(numbers(dir, first, stripings, request.now))
+        with(dir, first, stripings)
     }
 
     /// Makes a file that its session has made before. All is checked before anything is written.
@@ -167,8 +200,4 @@ impl<K: Kv> Store<K> {
             && chains.iter().all(|&chain| self.is_there(chain))
             && (is_fresh || chains.iter().all(|&chain| self.takes_files(chain)))
     }
-}
-
-fn numbers(dir: Inode, first: Id, stripings: Vec<Striping>, now: Nanos) -> Applied {
-    Applied::Reply(Reply::Alone { dir, first, stripings: List(stripings), now })
 }

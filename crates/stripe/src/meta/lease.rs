@@ -218,6 +218,11 @@ impl Leases {
         }
     }
 
+    /// How many files sessions are alone with.
+    pub fn alone_count(&self) -> usize {
+        self.alone.len()
+    }
+
     /// Whether any session is alone with a file.
     pub fn is_any_alone(&self) -> bool {
         !self.alone.is_empty()

@@ -24,6 +24,9 @@ const AHEAD_BYTES_MAX: usize = 128 << 10;
 /// Bytes of content that come with a name, at most: with the entries less than a message has.
 const CONTENT_BYTES_MAX: usize = 512 << 10;
 
+/// What is sent of each file's content around that.
+const CONTENT_HEAD_BYTES: usize = 12;
+
 impl<K: Kv> Store<K> {
     /// Down the names. Where a later one cannot be followed the walk ends early; the first failing
     /// is an error.
@@ -92,7 +95,7 @@ impl<K: Kv> Store<K> {
             let before = order.partition_point(comes_before);
             order.rotate_left(before);
             let following = order.into_iter().filter_map(|entry| entry.inode.as_ref());
-            self.contents(inode.iter().chain(following))?
+            self.contents(inode.iter().chain(following), CONTENT_BYTES_MAX)?
         } else {
             Vec::new()
         };
@@ -101,10 +104,15 @@ impl<K: Kv> Store<K> {
     }
 
     /// What lies with the inodes of files, in their order until it is enough.
-    fn contents<'a>(&self, of: impl Iterator<Item = &'a Inode>) -> Result<Vec<Content>, Fault> {
-        let (mut contents, mut room): (Vec<Content>, _) = (Vec::new(), CONTENT_BYTES_MAX);
+    fn contents<'a>(
+        &self,
+        of: impl Iterator<Item = &'a Inode>,
+        mut room: usize,
+    ) -> Result<Vec<Content>, Fault> {
+        let mut contents: Vec<Content> = Vec::new();
         for inode in of.filter(|inode| self.content_bytes(inode) > 0) {
-            let bytes = self.content_bytes(inode);
+            // As it is sent, with its number and length.
+            let bytes = self.content_bytes(inode) + CONTENT_HEAD_BYTES;
             if bytes > room {
                 break;
             }
@@ -129,8 +137,14 @@ impl<K: Kv> Store<K> {
 
     /// Entries after a cookie, in the order of cookies.
     pub(super) fn readdir(&self, request: &Request) -> Result<Applied, Fault> {
-        let Op::Readdir { id, cookie, limit, bytes_max, plus } = request.op else {
-            return refuse(Errno::EINVAL, "not a listing");
+        let (id, cookie, limit, bytes_max, plus, contents) = match request.op {
+            Op::Readdir { id, cookie, limit, bytes_max, plus } => {
+                (id, cookie, limit, bytes_max, plus, None)
+            }
+            Op::ListContents { id, cookie, limit, bytes_max, contents } => {
+                (id, cookie, limit, bytes_max, true, Some(contents as usize))
+            }
+            _ => return refuse(Errno::EINVAL, "not a listing"),
         };
         let dir = self.dir(id)?;
         check(&request.caller, &dir.inode, access::READ)?;
@@ -140,7 +154,16 @@ impl<K: Kv> Store<K> {
         let mut page = Page { entries: Vec::new(), room: bytes_max as usize, plus };
         let end = self.list_dots(&mut page, &dir.inode, cookie)?
             && self.list(&mut page, id, cookie.max(COOKIE_FIRST - 1), limit)?;
-        Ok(Applied::Reply(Reply::Entries { entries: List(page.entries), end, limit }))
+        let entries = List(page.entries);
+        let Some(room) = contents else {
+            return Ok(Applied::Reply(Reply::Entries { entries, end, limit }));
+        };
+        let listed = entries.0.iter().filter(|entry| entry.cookie >= COOKIE_FIRST);
+        let files = listed.filter_map(|entry| entry.inode.as_ref());
+        // The head of a larger one is wanted less often.
+        let files = files.filter(|inode| self.content_bytes(inode) as u64 == inode.size);
+        let contents = List(self.contents(files, room.min(CONTENT_BYTES_MAX))?);
+        Ok(Applied::Reply(Reply::Listed { entries, end, limit, contents }))
     }
 
     /// `.` and `..`; whether both had room.

@@ -140,6 +140,10 @@ fn where_quotas_are_counted_no_numbers_are_given() {
     assert_eq!(lab.code(0, Op::SetQuota { quota: limit }), 0);
     count_all(&mut lab);
     assert_eq!(numbers(&mut lab, open, 2), (0, Vec::new()));
+    let made = lab.reply(0, make_dir(open, "d", mode::DIRECTORY | 0o755, 2));
+    assert!(
+        matches!(made, Reply::Alone { first: 0, stripings: List(none), .. } if none.is_empty())
+    );
     // One that has numbers from before.
     lab.caller = user(ALICE, &[ALICE]);
     let made = make(open, "f", first).with(&stripings[0], b"much");
@@ -147,6 +151,63 @@ fn where_quotas_are_counted_no_numbers_are_given() {
     let made = make(open, "f", first).with(&stripings[0], b"few");
     assert_eq!(lab.code(0, made.op()), 0);
     lab.caller = root();
+    check_replay(&mut lab);
+}
+
+fn make_dir(parent: u64, name: &str, mode: u32, count: u16) -> Op {
+    Op::MakeDir { parent, name: name.into(), mode, gid: u32::MAX, count }
+}
+
+#[test]
+fn a_directory_is_made_as_any_other_with_numbers_for_its_files() {
+    let mut lab = progressive();
+    let session = lab.hello(0, &[]).0;
+    let within = lab.create(ROOT, "within", mode::DIRECTORY | mode::SETGID | 0o777).id;
+    let other = lab.create(within, "other", mode::DIRECTORY | 0o750);
+    lab.now -= 1;
+    let op = make_dir(within, "d", mode::DIRECTORY | 0o750, 3);
+    let answer = lab.send(session, 7, op.clone());
+    let Applied::Reply(Reply::Alone { dir, first, stripings, now }) = &answer else {
+        panic!("{answer:?}")
+    };
+    assert_eq!((stripings.0.len(), *now), (3, lab.now));
+    assert_eq!(*dir, Inode { id: dir.id, ..other }, "but for its number");
+    assert_eq!((lab.stat(dir.id), lab.stat(within).nlink), (dir.clone(), 4));
+    assert_eq!(lab.send(session, 7, op), answer, "said again it is made once");
+    let file = lab.create(ROOT, "another", mode::REGULAR | 0o600).id;
+    assert!(file >= first + 3 && dir.id < *first, "no number is given twice");
+    let made = make(dir.id, "f", *first).with(&stripings.0[0], b"content").op();
+    assert_eq!(created(lab.reply(session, made)).size, 7);
+    let Reply::Alone { stripings, .. } =
+        lab.reply(session, make_dir(within, "e", mode::DIRECTORY | 0o700, 0))
+    else {
+        panic!("it was made")
+    };
+    assert_eq!(stripings.0, [], "none were asked for");
+    check_replay(&mut lab);
+}
+
+#[test]
+fn a_directory_that_is_refused_takes_no_numbers() {
+    let mut lab = progressive();
+    lab.file("taken");
+    let before = dump(lab.store.kv());
+    let dir = mode::DIRECTORY | 0o755;
+    let cases = [
+        (Errno::EEXIST, make_dir(ROOT, "taken", dir, 3)),
+        (Errno::EEXIST, make_dir(ROOT, "..", dir, 3)),
+        (Errno::EINVAL, make_dir(ROOT, "a/b", dir, 3)),
+        (Errno::EINVAL, make_dir(ROOT, "f", mode::REGULAR | 0o755, 3)),
+        (Errno::EINVAL, make_dir(ROOT, "f", 0o755, 3)),
+        (Errno::ESTALE, make_dir(999, "f", dir, 3)),
+    ];
+    for (code, op) in cases {
+        assert_eq!(lab.code(0, op.clone()), code, "{op:?}");
+    }
+    lab.caller = user(ALICE, &[ALICE]);
+    assert_eq!(lab.code(0, make_dir(ROOT, "f", dir, 3)), Errno::EACCES);
+    lab.caller = root();
+    assert_eq!(dump(lab.store.kv()), before);
     check_replay(&mut lab);
 }
 

@@ -180,3 +180,54 @@ fn of_a_small_directory_comes_what_all_hold_first_of_those_that_come_next() {
     assert_eq!((names.len(), complete), (4, true));
     assert_eq!(contents, [ids[3], ids[2], ids[0], ids[1]]);
 }
+
+#[test]
+fn a_listing_brings_what_the_first_files_hold_to_whoever_may_search() {
+    let mut lab = progressive();
+    let dir = lab.create(ROOT, "d", mode::DIRECTORY | 0o755).id;
+    let texts = ["first", "second", "", "third"];
+    let ids = texts.map(|text| {
+        let id = lab.create(dir, &format!("of {text}"), mode::REGULAR | 0o644).id;
+        let op = Op::AppendInline { id, data: text.as_bytes().to_vec().into() };
+        assert_eq!(lab.code(0, op), 0);
+        id
+    });
+    let listed = |lab: &mut Lab, cookie, contents| {
+        let op = Op::ListContents { id: dir, cookie, limit: 0, bytes_max: 1 << 16, contents };
+        let reply = lab.reply(0, op);
+        let Reply::Listed { entries, end, limit, contents } = reply else { panic!("{reply:?}") };
+        let plain = Op::Readdir { id: dir, cookie, limit: 0, bytes_max: 1 << 16, plus: true };
+        assert_eq!(lab.reply(0, plain), Reply::Entries { entries: entries.clone(), end, limit });
+        let held = contents.0.into_iter().map(|content| (content.id, content.data.into_bytes()));
+        let held: Vec<(Id, String)> =
+            held.map(|(id, data)| (id, String::from_utf8_lossy(&data).into_owned())).collect();
+        (entries.0, held)
+    };
+    let all = [(ids[0], "first"), (ids[1], "second"), (ids[3], "third")];
+    let all = all.map(|(id, text)| (id, text.to_owned()));
+    let (entries, held) = listed(&mut lab, 0, u32::MAX);
+    assert_eq!((entries.len(), &held[..]), (6, &all[..]));
+    // Each with its number and its length.
+    assert_eq!(listed(&mut lab, 0, 35).1, all[..2], "no more than was asked for");
+    assert_eq!(listed(&mut lab, 0, 34).1, all[..1]);
+    assert_eq!(listed(&mut lab, 0, 16).1, []);
+    assert_eq!(listed(&mut lab, entries[2].cookie, 100).1, all[1..]);
+    // Of one that goes on elsewhere nothing.
+    let op = Op::Extend { id: ids[1], epoch: 0, end: 1 << 20, hole: true };
+    assert_eq!(lab.code(0, op), 0);
+    assert_eq!(listed(&mut lab, 0, 100).1, [all[0].clone(), all[2].clone()]);
+    let set_mode = |lab: &mut Lab, mode| {
+        let (id, mask) = (dir, set::MODE);
+        let op = Op::Setattr { id, mask, mode, uid: 0, gid: 0, size: 0, atime: 0, mtime: 0 };
+        assert_eq!(lab.code(0, op), 0);
+    };
+    set_mode(&mut lab, 0o744);
+    lab.caller = user(ALICE, &[ALICE]);
+    let (entries, held) = listed(&mut lab, 0, 100);
+    assert!(entries.iter().all(|entry| entry.inode.is_none()) && held.is_empty());
+    lab.caller = root();
+    set_mode(&mut lab, 0o711);
+    lab.caller = user(ALICE, &[ALICE]);
+    let op = Op::ListContents { id: dir, cookie: 0, limit: 0, bytes_max: 1 << 16, contents: 9 };
+    assert_eq!(lab.code(0, op), Errno::EACCES);
+}

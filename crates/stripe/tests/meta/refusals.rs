@@ -340,6 +340,10 @@ const REFUSALS: &[Row] = &[
     ("file {id} is no regular one, or more is set than mode and times", Errno::EINVAL, |lab| {
         make_late(lab, |made| made.mask = set::SIZE)
     }),
+    ("mode {bits:o} is that of no directory", Errno::EINVAL, |lab| {
+        let (name, gid) = ("d".into(), u32::MAX);
+        lab.reply(0, Op::MakeDir { parent: ROOT, name, mode: 0o755, gid, count: 1 })
+    }),
     ("file {id} has no inline byte {end}, only {limit}", Errno::EINVAL, |lab| {
         let id = inline(lab);
         write_inline(lab, id, 0, vec![InlinePiece { offset: 1 << 30, bytes: 1 }], 1)
@@ -472,6 +476,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
 /// Refusals that no request can bring about: each is behind a match that its caller has made.
 const UNREACHABLE: &[&str] = &[
     "no file to be made",
+    "no directory to be made",
     "it is not of chains",
     "no amendment",
     "file {id} is on no I/O server",

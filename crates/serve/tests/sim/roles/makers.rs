@@ -142,6 +142,8 @@ impl Makers {
         let own = self.made.borrow().iter().find(|made| made.id == place).cloned();
         let Some(made) = own else { return };
         let (began, doubts) = (task::now(), self.doubts.get());
+        // Who is stopped on the way never hears what was done.
+        let was_whole = made.is_whole.replace(false);
         let mut is_done = true;
         for _ in 0..1 + lab.below(3) {
             let (_, size, mode) = *made.done.borrow().last().expect("it was made");
@@ -159,7 +161,7 @@ impl Makers {
         let sync = lab.attempt(format!("{} sync {place}", self.client), fs.sync(place)).await;
         let is_in_time = task::now().duration_since(began) < IN_ONE_GO;
         let is_sure = is_done && sync.1.is_some() && is_in_time && doubts == self.doubts.get();
-        made.is_whole.set(made.is_whole.get() && is_sure);
+        made.is_whole.set(was_whole && is_sure);
     }
 
     /// Whether it was done.

@@ -78,6 +78,16 @@ impl Ahead {
         (self.names.came, self.names.used, self.read) = (entries as u32, 0, 0);
     }
 
+    /// What so many files hold came with a listing.
+    pub fn came_listed(&mut self, files: usize) {
+        if files == 0 {
+            return;
+        }
+        let contents = &mut self.contents;
+        (contents.came, contents.used, contents.skip) = (files as u32, 0, 0);
+        self.is_own = false;
+    }
+
     /// What so many files hold came, that which was asked for among them.
     pub fn came_contents(&mut self, files: usize) {
         if files > 1 {

@@ -3,6 +3,7 @@
 use super::known::{Found, Known, Names};
 use super::scope::Scope;
 use super::{State, is_dots};
+use crate::distribution::inline_bytes;
 use crate::ops::{Content, DirEntry, Id, InlinePiece, Inode, Op, Reply, step};
 use covey_wire::{List, Name, Payload};
 use std::time::Instant;
@@ -29,12 +30,7 @@ impl State {
                 Op::Create { parent, name, .. } | Op::CreateWrite { parent, name, .. },
                 Reply::Created { inode, created },
             ) => {
-                self.learn_own(lease, scope, inode);
-                // Another of this client may have been told of it meanwhile, and made something in it.
-                let is_new = *created && inode.is_dir() && self.is_quiet(lease, inode.id);
-                if let Some(known) = self.find(inode.id, lease.now).filter(|_| is_new) {
-                    known.names = Names::complete();
-                }
+                self.learn_made(lease, scope, inode, *created);
                 self.learn_name(lease, *parent, name, Some(inode.id));
                 if let (Op::CreateWrite { data, .. }, true) = (op, created) {
                     self.learn_content(lease, inode.id, data);
@@ -49,6 +45,10 @@ impl State {
                 self.learn_written(lease, inode.id, pieces, data);
             }
             (Op::Alone { .. }, Reply::Alone { dir, .. }) => self.learn_own(lease, scope, dir),
+            (Op::MakeDir { parent, name, .. }, Reply::Alone { dir, .. }) => {
+                self.learn_made(lease, scope, dir, true);
+                self.learn_name(lease, *parent, name, Some(dir.id));
+            }
             (
                 Op::WriteInline { pieces: List(pieces), data, .. }
                 | Op::Amend { pieces: List(pieces), data, .. },
@@ -96,9 +96,27 @@ impl State {
                 contents.for_each(|Content { id, data }| self.learn_content(lease, *id, data));
             }
             (Op::Readdir { id, cookie, .. }, Reply::Entries { entries, end, .. }) => {
-                self.learn_entries(lease, *id, &entries.0, *cookie == 0 && *end);
+                self.learn_listing(lease, *id, &entries.0, *cookie, *end);
+            }
+            (Op::ListContents { id, cookie, .. }, Reply::Listed { entries, end, contents, .. }) => {
+                self.learn_listing(lease, *id, &entries.0, *cookie, *end);
+                if let Some(known) = self.find(*id, lease.now) {
+                    known.names.ahead.came_listed(contents.0.len());
+                }
+                let contents = contents.0.iter();
+                contents.for_each(|Content { id, data }| self.learn_content(lease, *id, data));
             }
             _ => {}
+        }
+    }
+
+    /// Of what was made now, or found instead: a directory that is new has nothing in it.
+    fn learn_made(&mut self, lease: &Learning, scope: &Scope, inode: &Inode, is_new: bool) {
+        self.learn_own(lease, scope, inode);
+        // Another of this client may have been told of it meanwhile, and made something in it.
+        let is_empty = is_new && inode.is_dir() && self.is_quiet(lease, inode.id);
+        if let Some(known) = self.find(inode.id, lease.now).filter(|_| is_empty) {
+            known.names = Names::complete();
         }
     }
 
@@ -125,6 +143,24 @@ impl State {
                 known.names.ahead.came(entries);
             }
         }
+    }
+
+    fn learn_listing(
+        &mut self,
+        lease: &Learning,
+        dir: Id,
+        entries: &[DirEntry],
+        cookie: u64,
+        end: bool,
+    ) {
+        let inodes = entries.iter().filter_map(|entry| entry.inode.as_ref());
+        let is_small = |inode: &&Inode| {
+            let inline = inode.striping.as_ref().map_or(0, inline_bytes);
+            inode.size > 0 && inode.size <= inline
+        };
+        let files = inodes.filter(is_small).count();
+        self.walk.listed(dir, files as u32, cookie == 0);
+        self.learn_entries(lease, dir, entries, cookie == 0 && end);
     }
 
     fn learn_entries(&mut self, lease: &Learning, dir: Id, entries: &[DirEntry], complete: bool) {

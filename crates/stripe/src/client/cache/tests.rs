@@ -296,6 +296,47 @@ fn files_of_a_listing_that_are_read_bring_what_others_hold_until_that_is_in_vain
 }
 
 #[test]
+fn who_reads_what_is_listed_is_brought_it_with_the_next_listing() {
+    let scene = Scene::new();
+    let striping = Striping {
+        kind: PROGRESSIVE,
+        strip_bytes: 64,
+        params: List(vec![16, 4096]),
+        servers: List(vec![0]),
+    };
+    let small = |(mut op, mut reply): (Op, Reply), dir| {
+        let Reply::Entries { entries, .. } = &mut reply else { panic!("a listing") };
+        let inodes = entries.0.iter_mut().filter_map(|entry| entry.inode.as_mut());
+        inodes.for_each(|inode| inode.striping = Some(striping.clone()));
+        if let Op::Readdir { id, .. } = &mut op {
+            *id = dir;
+        }
+        (op, reply)
+    };
+    scene.ask(&look("none"), &found(None), 1);
+    let (op, reply) = small(listed(4), DIR);
+    scene.ask(&op, &reply, 1);
+    assert!(scene.cache.content(100, scene.now).is_none());
+    assert!(!scene.cache.wants_contents(scene.now), "one of four");
+    assert!(scene.cache.content(101, scene.now).is_none());
+    assert!(scene.cache.wants_contents(scene.now));
+    // They come, and no question goes with the second that is read.
+    let Reply::Entries { entries, end, limit } = reply else { panic!("a listing") };
+    let contents =
+        List((100..104).map(|id| Content { id, data: Payload::from(vec![id as u8]) }).collect());
+    let op = Op::ListContents { id: DIR, cookie: 0, limit: 0, bytes_max: 1 << 20, contents: 99 };
+    scene.ask(&op, &Reply::Listed { entries, end, limit, contents }, 1);
+    for id in 100..104 {
+        let held = scene.cache.content(id, scene.now).expect("it came");
+        assert_eq!(held.content[..], [id as u8]);
+    }
+    assert_eq!(scene.cache.leads_to(DIR, &Name::from("f3"), scene.now), Some(103));
+    scene.cache.refuses_contents(scene.now + Duration::from_secs(1));
+    assert!(!scene.cache.wants_contents(scene.now));
+    assert!(scene.cache.wants_contents(scene.now + Duration::from_secs(1)));
+}
+
+#[test]
 fn the_head_of_a_file_that_goes_on_elsewhere_is_held_as_a_whole_or_not_at_all() {
     let scene = Scene::new();
     scene.ask(&look("none"), &found(None), 1);

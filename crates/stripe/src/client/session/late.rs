@@ -22,6 +22,7 @@ mod concern;
 mod dirs;
 mod kept;
 mod links;
+mod made_dirs;
 mod removals;
 mod settings;
 
@@ -39,6 +40,7 @@ use dirs::Dir;
 use futures_util::future::{FutureExt, Shared, join_all};
 use kept::{Kept, PRIVILEGE, amendment, may_set};
 pub use kept::{Set, Write};
+use made_dirs::MadeDirs;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -76,6 +78,7 @@ struct State {
     revoked: u64,
     files: HashMap<Id, Alone>,
     dirs: HashMap<Id, Dir>,
+    made_dirs: MadeDirs,
     /// How many greetings had begun when it was looked last.
     greetings: u64,
     /// The server leaves nobody alone with a directory until then.

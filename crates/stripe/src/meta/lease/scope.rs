@@ -38,6 +38,7 @@ impl<K: Kv> Store<K> {
             Op::Lookup { parent, name, .. }
             | Op::Create { parent, name, .. }
             | Op::Make { parent, name, .. }
+            | Op::MakeDir { parent, name, .. }
             | Op::CreateWrite { parent, name, .. } => (*parent, std::slice::from_ref(name)),
             Op::Walk { from, names } | Op::OpenRead { from, names, .. } => (*from, &names.0[..]),
             _ => return Ok(Vec::new()),
@@ -66,6 +67,7 @@ impl<K: Kv> Store<K> {
     pub fn changed_dir(&self, op: &Op) -> Option<Inode> {
         let (Op::Create { parent, .. }
         | Op::Make { parent, .. }
+        | Op::MakeDir { parent, .. }
         | Op::Link { parent, .. }
         | Op::Remove { dir: parent, .. }
         | Op::Unlink { parent, .. }) = op
@@ -183,13 +185,18 @@ pub fn told(op: &Op, reply: &Reply) -> Vec<Lease> {
         }
         (Op::Take { dir, ids }, Reply::Node { .. }) => told.extend(taken(*dir, &ids.0)),
         (Op::Alone { dir, .. }, Reply::Alone { .. }) => told.push(content(*dir)),
+        (Op::MakeDir { parent, .. }, Reply::Alone { dir, .. }) => {
+            told.push(content(*parent));
+            add(dir, &mut told);
+        }
         (Op::Chains {}, Reply::Chains { .. }) => told.push(content(TABLE)),
         (Op::Lookup { .. }, Reply::Found { dir, inode, entries, .. }) => {
             told.push(content(dir.id));
             inode.iter().for_each(|inode| add(inode, &mut told));
             entries.0.iter().flat_map(|entry| &entry.inode).for_each(|inode| add(inode, &mut told));
         }
-        (Op::Readdir { id, plus: true, .. }, Reply::Entries { entries, .. }) => {
+        (Op::Readdir { id, plus: true, .. }, Reply::Entries { entries, .. })
+        | (Op::ListContents { id, .. }, Reply::Listed { entries, .. }) => {
             told.push(content(*id));
             entries.0.iter().flat_map(|entry| &entry.inode).for_each(|inode| add(inode, &mut told));
         }

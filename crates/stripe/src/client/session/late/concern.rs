@@ -28,7 +28,8 @@ pub(super) fn concern(op: &Op) -> Concern<'_> {
         | Op::Alone { .. }
         | Op::Close { .. } => Concern::Nothing,
         // A name that is taken is refused, whatever it leads to.
-        Op::Create { exclusive: true, parent, name, .. }
+        Op::MakeDir { parent, name, .. }
+        | Op::Create { exclusive: true, parent, name, .. }
         | Op::CreateWrite { exclusive: true, parent, name, .. } => Concern::Name(*parent, name),
         Op::Lock { id, .. }
         | Op::Unlock { id, .. }

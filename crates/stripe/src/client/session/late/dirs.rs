@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// Directories that are kept track of.
 const DIRS_MAX: usize = 1024;
 /// Numbers that are asked for first, and at most.
-const NUMBERS_FIRST: u16 = 16;
+pub(super) const NUMBERS_FIRST: u16 = 16;
 const NUMBERS_MAX: u16 = 64;
 /// How long a directory is left to all after it was taken back, first and at most.
 const REST: Duration = Duration::from_secs(2);
@@ -50,10 +50,23 @@ pub(super) struct Dir {
     clock: (Instant, Nanos),
     rest: Rest,
     is_asking: bool,
+    origin: Origin,
     /// How often this client's own changes made what was known of it old.
     forgotten: u64,
     pub removals: Removals,
     pub settings: Settings,
+}
+
+/// How this client came to be alone with a directory.
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Origin {
+    /// It was there.
+    #[default]
+    Before,
+    /// By making it; it has done nothing in it since.
+    Unused,
+    /// By making it, and it has done something in it.
+    Used,
 }
 
 /// For how long nothing is asked for: longer each time that it was taken back.
@@ -96,6 +109,7 @@ impl Dir {
             clock: (now, 0),
             rest: Rest::default(),
             is_asking: false,
+            origin: Origin::Before,
             forgotten: 0,
             removals: Removals::default(),
             settings: Settings::default(),
@@ -169,6 +183,25 @@ impl Dir {
         (self.inode, self.until, self.rest.until) = (Some(inode), Some(until), None);
     }
 
+    /// With numbers for files, its own and the server's clock when these were given.
+    pub fn has_numbers(
+        &mut self,
+        numbers: impl Iterator<Item = (Id, Striping)>,
+        now: Instant,
+        time: Nanos,
+    ) {
+        self.has_room = true;
+        self.numbers = numbers.collect();
+        (self.clock, self.good_until) = ((now, time), now + NUMBERS_KEPT);
+    }
+
+    /// Something is done in it.
+    pub fn is_used(&mut self) {
+        if self.origin == Origin::Unused {
+            self.origin = Origin::Used;
+        }
+    }
+
     /// It may be another by now, if it was forgotten oftener.
     pub fn is_known_since(&self, forgotten: u64) -> bool {
         self.forgotten == forgotten
@@ -205,22 +238,43 @@ impl Dir {
         self.inode.as_ref()
     }
 
-    fn is_taken_back(&mut self, now: Instant) {
-        if self.until.take().is_none() {
-            return;
+    /// Whether anything was done in it, where this client was alone with it since it made it.
+    fn is_taken_back(&mut self, now: Instant) -> Option<bool> {
+        let is_held = self.until.take()? > now;
+        let origin = std::mem::take(&mut self.origin);
+        if origin == Origin::Unused {
+            return is_held.then_some(false);
         }
         // It has paid.
         if now.saturating_duration_since(self.since) > self.rest.next * 8 {
             self.rest.has_paid();
         }
         self.rest.begin(now);
+        (is_held && origin == Origin::Used).then_some(true)
     }
 }
 
 impl State {
     /// The directory is this client's alone no longer.
     pub(super) fn take_back(&mut self, id: Id, now: Instant) {
-        self.dirs.get_mut(&id).into_iter().for_each(|dir| dir.is_taken_back(now));
+        match self.dirs.get_mut(&id).and_then(|dir| dir.is_taken_back(now)) {
+            Some(true) => self.made_dirs.has_paid(),
+            Some(false) => self.made_dirs.was_in_vain(now),
+            None => {}
+        }
+    }
+
+    /// This client has made a directory, and is alone with it.
+    pub(super) fn is_made_dir(
+        &mut self,
+        made: Inode,
+        numbers: impl Iterator<Item = (Id, Striping)>,
+        (until, now, time): (Instant, Instant, Nanos),
+    ) {
+        let Some(dir) = self.dir(made.id, now) else { return };
+        dir.origin = Origin::Unused;
+        dir.is_alone_with(made, until, now);
+        dir.has_numbers(numbers, now, time);
     }
 
     /// Its mode, owner or layout may be others.
@@ -244,7 +298,7 @@ impl State {
     }
 
     /// Whether an answer came with a lease that nothing has ended since: no revocation, and no greeting.
-    fn is_granted(&self, wire: &Wire, answered: &Answered) -> bool {
+    pub(super) fn is_granted(&self, wire: &Wire, answered: &Answered) -> bool {
         let is_granted = answered.grant > 0 && answered.grant >= self.revoked;
         is_granted && answered.greetings == wire.memory.greetings()
     }
@@ -324,9 +378,7 @@ impl Late {
             return Ok(false);
         }
         dir.is_alone_with(inode, answered.asked + LEASE_TIME, now);
-        dir.has_room = true;
-        dir.numbers = (first..).zip(stripings.0).collect();
-        (dir.clock, dir.good_until) = ((now, time), now + NUMBERS_KEPT);
+        dir.has_numbers((first..).zip(stripings.0), now, time);
         Ok(dir.is_ready(now))
     }
 
@@ -356,6 +408,7 @@ impl Late {
         let (id, _) = dir.numbers.front()?;
         let mut inode = new.foretold(*id, caller, within, at)?;
         let (id, striping) = dir.numbers.pop_front()?;
+        dir.is_used();
         dir.removals.are_interrupted();
         inode.striping = Some(striping.clone());
         let opened = Opened::late(session, id);
@@ -471,13 +524,22 @@ impl Drop for Asking<'_> {
 impl State {
     /// What is known of a directory, or is to be, if there is room for one more.
     pub(super) fn dir(&mut self, id: Id, now: Instant) -> Option<&mut Dir> {
-        if self.dirs.len() >= DIRS_MAX && !self.dirs.contains_key(&id) {
-            self.dirs.retain(|_, dir| !dir.is_over(now));
-            if self.dirs.len() >= DIRS_MAX {
-                return None;
-            }
+        if !self.dirs.contains_key(&id) && !self.has_room_for(DIRS_MAX, now) {
+            return None;
         }
         Some(self.dirs.entry(id).or_insert_with(|| Dir::new(now)))
+    }
+
+    /// Whether there is room for directories that are made: they leave half of it to others.
+    pub(super) fn has_room_for_dirs(&mut self, now: Instant) -> bool {
+        self.has_room_for(DIRS_MAX / 2, now)
+    }
+
+    fn has_room_for(&mut self, most: usize, now: Instant) -> bool {
+        if self.dirs.len() >= most {
+            self.dirs.retain(|_, dir| !dir.is_over(now));
+        }
+        self.dirs.len() < most
     }
 
     /// The answer to who asked to be alone with a directory; none where that was not granted.

@@ -389,6 +389,7 @@ impl Late {
         let (steps, ids) = (List(vec![step]), List(vec![id]));
         let (dirs, names) = (List(vec![parent]), List(vec![name.clone()]));
         let op = Op::Names { dirs, steps, ids, names };
+        dir.is_used();
         match &mut dir.removals.gone {
             Some(gone) if !is_same(&gone.caller, caller) => return false,
             Some(gone) if !gone.has_room(self.bytes_max()) => return false,

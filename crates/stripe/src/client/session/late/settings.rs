@@ -6,7 +6,9 @@
 //! A server that does not know that this client is alone refuses it: it may have started anew, or the client was cut off.
 //! Then they are set if the directory is what it was here before.
 
-use super::{Alone, Answered, Concern, ERROR_KEPT, Going, Late, Result, Set, State, Wire, may_set};
+use super::{
+    Alone, Answered, Concern, Dir, ERROR_KEPT, Going, Late, Result, Set, State, Wire, may_set,
+};
 use crate::client::Error;
 use crate::client::session::{Change, Task, unexpected};
 use crate::ops::{Caller, Id, Inode, Op, Reply, set};
@@ -61,6 +63,7 @@ impl State {
         if self.is_file_changing(id) || self.changes_any > 0 || !self.has_room(late) {
             return None;
         }
+        self.dirs.get_mut(&id).into_iter().for_each(Dir::is_used);
         let inode = Inode { version: NO_VERSION, ..inode };
         self.files.insert(id, Alone::new(inode, id, Some(until)));
         Some(())
