@@ -54,7 +54,7 @@ impl Fs {
         let session = &self.shared.session;
         let is_wanted = session.cache().wants_contents(self.shared.net.now());
         let room = session.payload_max().saturating_sub(REQUEST_BYTES) / 2;
-        (is_wanted && room >= INLINE_BYTES_DEFAULT as u32).then_some(room)
+        (is_wanted && room >= INLINE_BYTES_DEFAULT).then_some(room)
     }
 
     /// All entries of a directory without `.` and `..`, with their inodes, in the server's order.
