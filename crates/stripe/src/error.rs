@@ -96,6 +96,11 @@ impl Error {
         matches!(self, Error::Down { .. } | Error::Lost { .. })
     }
 
+    /// An older server does not know what was asked; or it was not right.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self.code(), Errno::EINVAL | Errno::EOPNOTSUPP)
+    }
+
     /// A server has not let us connect.
     pub fn is_shut_out(&self) -> bool {
         matches!(self, Error::Down { why: Away::Dial(errno), .. } if is_denial(errno.code))

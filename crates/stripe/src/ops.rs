@@ -23,6 +23,7 @@ pub use table::Changes;
 pub use tasks::{Failure, Load, Progress, Task, task};
 
 use crate::chain::Chain;
+use crate::distribution;
 use covey_wire::{Field, List, Name, Payload, Reader, messages, record};
 use table::operations;
 
@@ -124,6 +125,11 @@ impl Inode {
     /// Its own consistency mode; none where the mount decides.
     pub fn consistency(&self) -> Option<Consistency> {
         Consistency::from_number(self.consistency)
+    }
+
+    /// How much of it may lie with it, in bytes.
+    pub fn inline_max(&self) -> u64 {
+        self.striping.as_ref().map_or(0, distribution::inline_bytes)
     }
 }
 

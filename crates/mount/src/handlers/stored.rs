@@ -19,7 +19,6 @@ use crate::abi::flags::{init, open};
 use crate::files::Files;
 use crate::kernel::PageState;
 use covey_stripe::client::Stat;
-use covey_stripe::distribution::inline_bytes;
 use covey_stripe::ops::{Consistency, Id, Inode};
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,7 +123,7 @@ impl<F: Files> Session<F> {
 
 /// The state that pages are of which are read while a file has these attributes.
 fn state_of(inode: &Inode) -> PageState {
-    let with_inode = inode.striping.as_ref().map_or(0, inline_bytes);
+    let with_inode = inode.inline_max();
     if inode.size <= with_inode { PageState::Version(inode.version) } else { PageState::Unknown }
 }
 

@@ -1,14 +1,14 @@
 //! What is read ahead: used only as long as nobody else has changed it.
 
+use crate::kept::two_clients;
 use crate::scenes::small_with;
-use crate::sim;
 use crate::sim::cluster::Cluster;
 use crate::sim::roles::{name, root};
 use covey_io::sim::Sim;
 use covey_io::task;
 use covey_ninep::tree::SetAttr;
 use covey_stripe::client::fallocate::{KEEP_SIZE, PUNCH_HOLE};
-use covey_stripe::client::{Caching, File, Fs, Taken, access};
+use covey_stripe::client::{File, Fs, Taken, access};
 use covey_stripe::objects::HOLD;
 use covey_stripe::ops::{Id, ROOT, StripingHint};
 use covey_stripe::view::View;
@@ -35,8 +35,7 @@ struct Pair {
 
 impl Pair {
     async fn new() -> Pair {
-        let one = sim::connect_as("one", Caching::Leases, false).await;
-        let two = sim::connect_as("two", Caching::Leases, false).await;
+        let (one, two) = two_clients(false).await;
         let made = one.create(&root(), ROOT, &name("f"), 0o644, Taken::Refuse, access::BOTH).await;
         let (inode, writer) = made.expect("nothing is broken");
         writer.write_at(0, vec![b'a'; 60_000].into()).await.expect("nothing is broken");

@@ -21,10 +21,15 @@ struct Pair {
     below: Id,
 }
 
+/// Two clients that know things under leases.
+pub async fn two_clients(delegations: bool) -> (Fs, Fs) {
+    let one = sim::connect_as("one", Caching::Leases, delegations).await;
+    (one, sim::connect_as("two", Caching::Leases, delegations).await)
+}
+
 impl Pair {
     async fn new() -> Pair {
-        let one = sim::connect_as("one", Caching::Leases, true).await;
-        let two = sim::connect_as("two", Caching::Leases, true).await;
+        let (one, two) = two_clients(true).await;
         let dir = mkdir(&one, ROOT, "d").await;
         let below = mkdir(&one, dir, "below").await;
         two.create(&root(), ROOT, &name("other"), 0o644, Taken::Refuse, access::BOTH)

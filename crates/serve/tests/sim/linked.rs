@@ -1,13 +1,13 @@
 //! Names that a client has given to files of its own making and not said yet: whoever asks finds them.
 
-use crate::kept::{code, create, list, mkdir};
+use crate::kept::{code, create, list, mkdir, two_clients};
 use crate::removed::unlink;
 use crate::scenes::small_with;
 use crate::sim;
 use crate::sim::roles::{name, root};
 use covey_io::task;
 use covey_ninep::tree::{Errno, Removal, SetAttr};
-use covey_stripe::client::{Caching, Fs, Listing, Taken, access};
+use covey_stripe::client::{Fs, Listing, Taken, access};
 use covey_stripe::ops::{Id, ROOT, StripingHint, rename};
 use std::time::Duration;
 
@@ -23,8 +23,7 @@ struct Pair {
 
 impl Pair {
     async fn new() -> Pair {
-        let one = sim::connect_as("one", Caching::Leases, true).await;
-        let two = sim::connect_as("two", Caching::Leases, true).await;
+        let (one, two) = two_clients(true).await;
         let dir = mkdir(&one, ROOT, "d").await;
         Pair { one, two, dir }
     }

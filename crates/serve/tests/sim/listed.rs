@@ -1,20 +1,14 @@
 //! What small files hold, brought with listings to who reads it: never older than what was acknowledged before it is read.
 
-use crate::kept::{create, list, mkdir};
+use crate::kept::{create, list, mkdir, two_clients};
 use crate::scenes::small_with;
-use crate::sim;
 use crate::sim::roles::root;
 use covey_io::task;
-use covey_stripe::client::{Caching, File, Fs, Listing, access};
+use covey_stripe::client::{File, Fs, Listing, access};
 use covey_stripe::ops::{Id, ROOT, StripingHint};
 use futures_util::future::join;
 use std::cell::Cell;
 use std::time::Duration;
-
-async fn two_clients() -> (Fs, Fs) {
-    let one = sim::connect_as("one", Caching::Leases, true).await;
-    (one, sim::connect_as("two", Caching::Leases, true).await)
-}
 
 async fn write(file: &File, byte: u8) {
     file.write_at(0, vec![byte; 100].into()).await.expect("nothing is broken");
@@ -45,7 +39,7 @@ async fn read(fs: &Fs, id: Id) -> u8 {
 pub fn a_tree_is_read() {
     let (sim, ..) = small_with(1, StripingHint::progressive(65536, 1));
     sim.run(Duration::from_secs(1000), async {
-        let (one, two) = two_clients().await;
+        let (one, two) = two_clients(true).await;
         let mut dirs = Vec::new();
         for text in ["a", "b", "c"] {
             dirs.push(filled(&one, ROOT, text, 4).await);
@@ -86,7 +80,7 @@ pub fn a_tree_is_read() {
 pub fn another_writes_meanwhile(seed: u64) -> u32 {
     let (sim, _, mut rng) = small_with(seed, StripingHint::progressive(65536, 1));
     sim.run(Duration::from_secs(1000), async move {
-        let (one, two) = two_clients().await;
+        let (one, two) = two_clients(true).await;
         let (dir, files) = filled(&one, ROOT, "d", 3).await;
         let pauses: Vec<Duration> =
             (0..200).map(|_| rng.time(Duration::ZERO..Duration::from_millis(8))).collect();

@@ -1,19 +1,13 @@
 //! Directories that a client has made: it is alone with them from the beginning.
 
-use crate::kept::{code, create, list, mkdir};
+use crate::kept::{code, create, list, mkdir, two_clients};
 use crate::scenes::small_with;
-use crate::sim;
 use crate::sim::roles::{name, root};
 use covey_io::task;
 use covey_ninep::tree::{Errno, SetAttr};
-use covey_stripe::client::{Caching, Fs, Listing};
+use covey_stripe::client::{Fs, Listing};
 use covey_stripe::ops::{Id, ROOT, StripingHint};
 use std::time::Duration;
-
-async fn two_clients() -> (Fs, Fs) {
-    let one = sim::connect_as("one", Caching::Leases, true).await;
-    (one, sim::connect_as("two", Caching::Leases, true).await)
-}
 
 /// Whether the server was asked to make a file.
 async fn asks_for_file(fs: &Fs, dir: Id, text: &str) -> bool {
@@ -42,7 +36,7 @@ async fn mode_of(fs: &Fs, dir: Id) -> u32 {
 pub fn nothing_is_asked_for_before() {
     let (sim, ..) = small_with(1, StripingHint::progressive(65536, 1));
     sim.run(Duration::from_secs(1000), async {
-        let (one, two) = two_clients().await;
+        let (one, two) = two_clients(true).await;
         let dir = mkdir(&one, ROOT, "d").await;
         assert!(!asks_for_file(&one, dir, "first").await);
         let below = mkdir(&one, dir, "below").await;
@@ -66,7 +60,7 @@ pub fn nothing_is_asked_for_before() {
 pub fn another_lists_them_all() {
     let (sim, ..) = small_with(1, StripingHint::progressive(65536, 1));
     sim.run(Duration::from_secs(1000), async {
-        let (one, two) = two_clients().await;
+        let (one, two) = two_clients(true).await;
         for at in 0..9 {
             mkdir(&one, ROOT, &format!("d{at}")).await;
         }
@@ -91,7 +85,7 @@ pub fn another_lists_them_all() {
 pub fn another_comes_first() {
     let (sim, ..) = small_with(1, StripingHint::progressive(65536, 1));
     sim.run(Duration::from_secs(1000), async {
-        let (one, two) = two_clients().await;
+        let (one, two) = two_clients(true).await;
         let mut pause = Duration::from_secs(2);
         for round in 0..3 {
             let dir = mkdir(&one, ROOT, &format!("d{round}")).await;

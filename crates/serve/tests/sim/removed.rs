@@ -1,12 +1,12 @@
 //! Names that a client has removed and not said yet: whoever asks finds that they are gone.
 
-use crate::kept::{code, create, list, mkdir};
+use crate::kept::{code, create, list, mkdir, two_clients};
 use crate::scenes::small_with;
 use crate::sim;
 use crate::sim::roles::{name, root};
 use covey_io::task;
 use covey_ninep::tree::{Errno, Removal, SetAttr};
-use covey_stripe::client::{Caching, File, Fs, Listing, Taken, access};
+use covey_stripe::client::{File, Fs, Listing, Taken, access};
 use covey_stripe::ops::{Id, ROOT, StripingHint, rename};
 use std::time::Duration;
 
@@ -22,8 +22,7 @@ const ENTRY: u64 = 32;
 
 impl Pair {
     async fn new() -> Pair {
-        let one = sim::connect_as("one", Caching::Leases, true).await;
-        let two = sim::connect_as("two", Caching::Leases, true).await;
+        let (one, two) = two_clients(true).await;
         let dir = mkdir(&two, ROOT, "d").await;
         Pair { one, two, dir }
     }

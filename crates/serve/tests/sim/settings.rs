@@ -1,12 +1,12 @@
 //! Attributes of a directory that a client is alone with, and has not said yet: whoever asks is told of them.
 
-use crate::kept::{code, create, list, mkdir};
+use crate::kept::{code, create, list, mkdir, two_clients};
 use crate::scenes::small_with;
 use crate::sim;
 use crate::sim::roles::{name, root};
 use covey_io::task;
 use covey_ninep::tree::{Errno, Removal, SetAttr, SetTime, Time};
-use covey_stripe::client::{Caching, Fs, Listing, Taken, access};
+use covey_stripe::client::{Fs, Listing, Taken, access};
 use covey_stripe::ops::{Caller, Id, ROOT, StripingHint};
 use covey_wire::List;
 use std::time::Duration;
@@ -31,8 +31,7 @@ struct Pair {
 
 impl Pair {
     async fn new() -> Pair {
-        let one = sim::connect_as("one", Caching::Leases, true).await;
-        let two = sim::connect_as("two", Caching::Leases, true).await;
+        let (one, two) = two_clients(true).await;
         let dir = mkdir(&one, ROOT, "d").await;
         Pair { one, two, dir }
     }

@@ -133,18 +133,12 @@ impl Cache {
         if !self.is_on() {
             return None;
         }
-        let mut state = self.lock();
-        let all_changed = state.all_changed;
-        let known = state.find(id, now)?;
-        known.is_exact(all_changed).then(|| known.inode.clone())
+        self.lock().exact(id, now).map(|known| known.inode.clone())
     }
 
     /// The epoch of a file whose attributes are known.
     pub fn epoch(&self, id: Id, now: Instant) -> Option<u32> {
-        let mut state = self.lock();
-        let all_changed = state.all_changed;
-        let known = state.find(id, now)?;
-        known.is_exact(all_changed).then_some(known.inode.epoch)
+        self.lock().exact(id, now).map(|known| known.inode.epoch)
     }
 
     /// Where a name leads, or that it leads nowhere, as `who` would be told.
@@ -166,9 +160,7 @@ impl Cache {
         let Some(id) = dir.names.find(name)? else {
             return Some(Err(Errno::because(Errno::ENOENT, "known under a lease")));
         };
-        let all_changed = state.all_changed;
-        let found = state.find(id, now).filter(|known| known.is_exact(all_changed));
-        let found = found.map(|known| {
+        let found = state.exact(id, now).map(|known| {
             known.found = Some(Found::new(parent, name));
             known.inode.clone()
         });
@@ -325,11 +317,7 @@ impl Cache {
         let mut ids: Vec<Id> = known.names.ids().filter(|&id| id >= from).collect();
         ids.sort_unstable();
         ids.dedup();
-        let all_changed = state.all_changed;
-        let is_file = |id: &Id| {
-            let known = state.find(*id, now);
-            known.is_some_and(|known| !known.inode.is_dir() && known.is_exact(all_changed))
-        };
+        let is_file = |id: &Id| state.exact(*id, now).is_some_and(|known| !known.inode.is_dir());
         ids.into_iter().filter(is_file).take(count).collect()
     }
 
@@ -422,6 +410,12 @@ impl State {
 
     fn find(&mut self, id: Id, now: Instant) -> Option<&mut Known> {
         self.known(id).filter(|known| known.is_held(now))
+    }
+
+    /// One of which all attributes are known.
+    fn exact(&mut self, id: Id, now: Instant) -> Option<&mut Known> {
+        let all_changed = self.all_changed;
+        self.find(id, now).filter(|known| known.is_exact(all_changed))
     }
 
     /// [`Sent::loses`]. Only the first of two removals that meet knows that the file has another name.

@@ -1,13 +1,12 @@
 //! Listings of directories, page by page or at once.
 
-use super::session::unexpected;
+use super::session::{REFUSED, unexpected};
 use super::small::REQUEST_BYTES;
 use super::{Fs, Listing, Page};
 use crate::distribution::INLINE_BYTES_DEFAULT;
 use crate::error::{Error, Result};
 use crate::ops::{Caller, DirEntry, Id, Op, Reply};
 use covey_ninep::tree::Errno;
-use std::time::Duration;
 
 impl Fs {
     /// Entries after `cookie` (0: from the start, `.` and `..` first) up to `limit` (0 on the first call).
@@ -34,7 +33,7 @@ impl Fs {
                 }
                 Ok(other) => return Err(unexpected(&other)),
                 // It says the same of what it does know.
-                Err(error) if matches!(error.code(), Errno::EINVAL | Errno::EOPNOTSUPP) => {
+                Err(error) if error.is_unknown() => {
                     let until = self.shared.net.now() + REFUSED;
                     self.shared.session.cache().refuses_contents(until);
                 }
@@ -86,7 +85,5 @@ impl Fs {
     }
 }
 
-/// How long a server is not asked again for what files hold that does not know that.
-const REFUSED: Duration = Duration::from_secs(30);
 /// Bytes of one page of a directory.
 const PAGE_BYTES: u32 = 256 << 10;

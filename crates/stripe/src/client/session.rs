@@ -58,6 +58,10 @@ pub struct Session {
     tells: AtomicBool,
 }
 
+/// How long a server is not asked again that does not know a request, as an older one, or would refuse it again: who counts for
+/// quotas leaves nobody alone with a directory, nor with one in which no file can be made.
+pub(super) const REFUSED: Duration = Duration::from_secs(30);
+
 /// A request as often as it is sent.
 struct Task {
     caller: Caller,

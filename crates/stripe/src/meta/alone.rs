@@ -8,7 +8,7 @@
 use super::attr::{Asked, set_owner, set_times};
 use super::create::{New, with_type};
 use super::fault::{Fault, refuse};
-use super::inline::{check_data, check_pieces, inline_max};
+use super::inline::{check_data, check_pieces};
 use super::keys::{Stored, mark};
 use super::names::{COOKIE_FIRST, changed, must_be_alive, touched};
 use super::owned::Owner;
@@ -145,7 +145,7 @@ impl<K: Kv> Store<K> {
         inode.striping = Some(striping.clone());
         check_data(data)?;
         check_pieces(&inode, &pieces.0, data)?;
-        let limit = inline_max(&inode);
+        let limit = inode.inline_max();
         if end > limit || (pieces.0.is_empty() && end > 0) {
             let text = format!("file {id} is made with {end} bytes, only {limit} lie with it");
             return refuse(Errno::EINVAL, text);

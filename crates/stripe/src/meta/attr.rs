@@ -11,7 +11,6 @@ use super::names::{changed, touched};
 use super::owned::{Owner, owner};
 use super::permission::{access, check, may, mode, without_privilege, written_by};
 use super::{Applied, Store, Work, create, done, node};
-use crate::distribution;
 use crate::kv::Kv;
 use crate::objects::EPOCH_MAX;
 use crate::ops::{Caller, Consistency, Id, Inode, Op, Reply, Request, StripingHint, set};
@@ -214,7 +213,7 @@ impl<K: Kv> Store<K> {
             return Ok(cut);
         }
         let inode = &mut stored.inode;
-        let limit = inode.striping.as_ref().map_or(0, distribution::inline_bytes);
+        let limit = inode.inline_max();
         let is_inline = inode.size == stored.tail && inode.size <= limit;
         let before = std::mem::replace(&mut inode.size, size);
         stored.tail = size;

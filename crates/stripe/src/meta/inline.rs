@@ -17,7 +17,7 @@ use super::fault::{Fault, refuse};
 use super::keys::{self, Stored, mark};
 use super::permission::access;
 use super::{Applied, Store};
-use crate::distribution::{self, INLINE_BYTES_MAX};
+use crate::distribution::INLINE_BYTES_MAX;
 use crate::kv::Kv;
 use crate::ops::{Id, InlinePiece, Inode, Op, Reply, Request};
 use covey_ninep::tree::Errno;
@@ -59,7 +59,7 @@ impl<K: Kv> Store<K> {
         let mut stored = self.stored(id)?;
         must_be_regular(&stored.inode)?;
         let (offset, length) = (stored.tail, data.len() as u64);
-        let limit = inline_max(&stored.inode);
+        let limit = stored.inode.inline_max();
         if offset != stored.inode.size || limit.saturating_sub(offset) < length {
             return refuse(Errno::ERANGE, format!("file {id} takes no append with its metadata"));
         }
@@ -119,7 +119,7 @@ impl<K: Kv> Store<K> {
         let Applied::Reply(Reply::Created { ref inode, created: true }) = applied else {
             return Ok(applied);
         };
-        let length = inline_max(inode).min(data.len() as u64);
+        let length = inode.inline_max().min(data.len() as u64);
         if !inode.is_regular() || length == 0 {
             return Ok(applied);
         }
@@ -154,7 +154,7 @@ impl<K: Kv> Store<K> {
     /// Whether all of a file has always lain here, so that no I/O server has acknowledged anything
     /// of it.
     pub(super) fn is_inline(&self, stored: &Stored) -> bool {
-        let limit = inline_max(&stored.inode);
+        let limit = stored.inode.inline_max();
         // Space that was taken beyond the size makes a file sparse.
         let is_plain =
             stored.inode.epoch == 0 && !stored.inode.sparse && stored.marks & mark::BEYOND == 0;
@@ -166,7 +166,7 @@ impl<K: Kv> Store<K> {
 
     /// How much of a file lies with its inode.
     pub(super) fn content_bytes(&self, inode: &Inode) -> usize {
-        if inode.is_regular() { inode.size.min(inline_max(inode)) as usize } else { 0 }
+        if inode.is_regular() { inode.size.min(inode.inline_max()) as usize } else { 0 }
     }
 
     /// All of that.
@@ -181,7 +181,7 @@ impl<K: Kv> Store<K> {
 
     fn with_inline(&self, inode: Inode, offset: u32, count: u32) -> Result<Applied, Fault> {
         let end = u64::from(offset).saturating_add(count.into());
-        let end = end.min(inode.size).min(inline_max(&inode)) as usize;
+        let end = end.min(inode.size).min(inode.inline_max()) as usize;
         let start = (offset as usize).min(end);
         let data = self.inline_range(&inode, start, end)?;
         Ok(Applied::Reply(Reply::Inline { inode, data: data.into() }))
@@ -230,11 +230,6 @@ impl<K: Kv> Store<K> {
     }
 }
 
-/// How much of a file may lie with its inode.
-pub(super) fn inline_max(inode: &Inode) -> u64 {
-    inode.striping.as_ref().map_or(0, distribution::inline_bytes)
-}
-
 pub(super) fn check_data(data: &Payload) -> Result<(), Fault> {
     match data.len() {
         length if length <= INLINE_BYTES_MAX as usize => Ok(()),
@@ -257,7 +252,7 @@ pub(super) fn check_pieces(
     if total != data.len() as u64 {
         return refuse(Errno::EINVAL, format!("{} bytes for pieces of {total}", data.len()));
     }
-    let limit = inline_max(inode);
+    let limit = inode.inline_max();
     match pieces.iter().find(|piece| piece.end() > limit) {
         Some(piece) => {
             let (id, end) = (inode.id, piece.end());

@@ -1,7 +1,7 @@
 //! What is known of one file.
 
 use super::ahead::Ahead;
-use crate::distribution::{INLINE_BYTES_DEFAULT, inline_bytes};
+use crate::distribution::INLINE_BYTES_DEFAULT;
 use crate::ops::{Id, Inode};
 use covey_wire::{Bytes, Name};
 use std::collections::HashMap;
@@ -89,18 +89,14 @@ impl Known {
 
     /// Whether anything can lie with the inode.
     pub fn has_content(&self) -> bool {
-        self.inode.size <= u64::from(INLINE_BYTES_DEFAULT) || self.inline_bytes() > 0
-    }
-
-    fn inline_bytes(&self) -> u64 {
-        self.inode.striping.as_ref().map_or(0, inline_bytes)
+        self.inode.size <= u64::from(INLINE_BYTES_DEFAULT) || self.inode.inline_max() > 0
     }
 
     /// What the file holds came with the attributes that were just learnt. Less than all that lies with the inode is
     /// not kept.
     pub fn hold(&mut self, content: &Bytes) {
         let (bytes, size) = (content.len() as u64, self.inode.size);
-        let is_head = (1..size).contains(&bytes) && bytes == self.inline_bytes();
+        let is_head = (1..size).contains(&bytes) && bytes == self.inode.inline_max();
         if self.exact > 0 && (bytes == size || is_head) {
             // Not a part of a message, which would stay as a whole.
             self.content = Some(Bytes::copy_from_slice(content));

@@ -3,7 +3,6 @@
 use super::known::{Found, Known, Names};
 use super::scope::Scope;
 use super::{State, is_dots};
-use crate::distribution::inline_bytes;
 use crate::ops::{Content, DirEntry, Id, InlinePiece, Inode, Op, Reply, step};
 use covey_wire::{List, Name, Payload};
 use std::time::Instant;
@@ -92,8 +91,7 @@ impl State {
                 if let Some(known) = self.find(dir.id, lease.now) {
                     known.names.ahead.came_contents(contents.0.len());
                 }
-                let contents = contents.0.iter();
-                contents.for_each(|Content { id, data }| self.learn_content(lease, *id, data));
+                self.learn_contents(lease, &contents.0);
             }
             (Op::Readdir { id, cookie, .. }, Reply::Entries { entries, end, .. }) => {
                 self.learn_listing(lease, *id, &entries.0, *cookie, *end);
@@ -103,8 +101,7 @@ impl State {
                 if let Some(known) = self.find(*id, lease.now) {
                     known.names.ahead.came_listed(contents.0.len());
                 }
-                let contents = contents.0.iter();
-                contents.for_each(|Content { id, data }| self.learn_content(lease, *id, data));
+                self.learn_contents(lease, &contents.0);
             }
             _ => {}
         }
@@ -154,10 +151,7 @@ impl State {
         end: bool,
     ) {
         let inodes = entries.iter().filter_map(|entry| entry.inode.as_ref());
-        let is_small = |inode: &&Inode| {
-            let inline = inode.striping.as_ref().map_or(0, inline_bytes);
-            inode.size > 0 && inode.size <= inline
-        };
+        let is_small = |inode: &&Inode| (1..=inode.inline_max()).contains(&inode.size);
         let files = inodes.filter(is_small).count();
         self.walk.listed(dir, files as u32, cookie == 0);
         self.learn_entries(lease, dir, entries, cookie == 0 && end);
@@ -187,6 +181,10 @@ impl State {
     }
 
     /// All that a file holds, which came with its attributes.
+    fn learn_contents(&mut self, lease: &Learning, contents: &[Content]) {
+        contents.iter().for_each(|Content { id, data }| self.learn_content(lease, *id, data));
+    }
+
     fn learn_content(&mut self, lease: &Learning, id: Id, data: &Payload) {
         if !self.is_quiet(lease, id) {
             return;

@@ -29,7 +29,6 @@ mod settings;
 use super::wire::Wire;
 use super::{Answered, Change, Opened, Task};
 use crate::client::{BoxFuture, Error, Result};
-use crate::distribution;
 use crate::meta::access;
 use crate::meta::lease::LEASE_TIME;
 use crate::ops::{Caller, Id, Inode, Lease, Op, Reply, set};
@@ -178,7 +177,7 @@ impl Late {
         let Some(file) = state.files.get_mut(&id) else { return false };
         let has_room = file.kept_bytes() + data.len() <= self.bytes_max();
         // One that is made is made with what lies with it.
-        let inline = file.inode.striping.as_ref().map_or(0, distribution::inline_bytes);
+        let inline = file.inode.inline_max();
         let is_beyond = file.place.is_some() && (new.end > inline || new.piece.bytes == 0);
         if !has_room || is_beyond || !file.takes(caller, now) || new.epoch != file.inode.epoch {
             return false;

@@ -6,10 +6,10 @@
 //! files there as others do, for a while. The more often that happens, the longer.
 
 use super::kept::Made;
-use super::removals::{Removals, is_unknown};
+use super::removals::Removals;
 use super::settings::Settings;
-use super::{Alone, Answered, Kept, Late, MARGIN, Opened, Result, Set, State, Wire};
-use crate::client::session::{Change, Session, Task};
+use super::{Alone, Answered, Error, Kept, Late, MARGIN, Opened, Result, Set, State, Wire};
+use crate::client::session::{Change, REFUSED, Session, Task};
 use crate::meta::lease::LEASE_TIME;
 use crate::meta::{NUMBERS_KEPT, New, access, may};
 use crate::ops::{Caller, Id, Inode, Nanos, Op, Reply, Striping};
@@ -28,9 +28,6 @@ const NUMBERS_MAX: u16 = 64;
 /// How long a directory is left to all after it was taken back, first and at most.
 const REST: Duration = Duration::from_secs(2);
 const REST_MAX: Duration = Duration::from_secs(64);
-/// How long a server is not asked again that leaves nobody alone: an older one, or one that counts for quotas. The same of a
-/// directory in which no file can be made.
-pub(super) const REFUSED: Duration = Duration::from_secs(30);
 
 /// A directory in which this client makes files.
 pub(super) struct Dir {
@@ -355,7 +352,7 @@ impl Late {
         let answered = self.wire.send(&mut task).await;
         drop(asking);
         let (now, mut state) = (self.wire.net.now(), self.lock());
-        if answered.as_ref().is_err_and(is_unknown) {
+        if answered.as_ref().is_err_and(Error::is_unknown) {
             state.refused_until = Some(now + REFUSED);
         }
         let answered = match state.granted(&self.wire, answered) {

@@ -8,7 +8,7 @@
 //! What could refuse a link is known here but for want of space: for that a server that has become full keeps some room, and
 //! takes the directories back at once.
 
-use super::removals::{Step, is_unknown};
+use super::removals::Step;
 use super::{Late, Result, State};
 use crate::client::session::{Answered, Change, Session, Task};
 use crate::meta::{LINKS_MAX, access, may};
@@ -99,7 +99,7 @@ impl Late {
         let (known, greetings) = match answered {
             Ok(Answered { reply: Reply::Steps { .. }, greetings, .. }) => (true, greetings),
             Err(error) if error.is_away() => return Err(error),
-            Err(error) if is_unknown(&error) => (false, self.wire.memory.greetings()),
+            Err(error) if error.is_unknown() => (false, self.wire.memory.greetings()),
             _ => return Ok(false),
         };
         let mut state = self.lock();

@@ -4,10 +4,9 @@
 //! leaves the client alone with it as well ([`Op::MakeDir`]), and brings numbers for the files. Where others want it before
 //! anything was done in it, that was in vain: then directories are made as anything else is, for a while.
 
-use super::dirs::{NUMBERS_FIRST, REFUSED, Rest};
-use super::removals::is_unknown;
+use super::dirs::{NUMBERS_FIRST, Rest};
 use super::{Answered, Error, Late, Result};
-use crate::client::session::{Session, unexpected};
+use crate::client::session::{REFUSED, Session, unexpected};
 use crate::meta::lease::LEASE_TIME;
 use crate::ops::{Caller, Id, Inode, Op, Reply};
 use covey_wire::Name;
@@ -59,7 +58,7 @@ impl Session {
             Ok(answered) => self.late.has_made_dir(answered).map(Some),
             // By a server that does not know it, or it says the same of Create. What was not sent has met with what became of
             // something done before, which nobody says again.
-            Err(error) if task.sent > 0 && is_unknown(&error) => {
+            Err(error) if task.sent > 0 && error.is_unknown() => {
                 let until = self.wire.net.now() + REFUSED;
                 self.late.lock().made_dirs.refused_until = Some(until);
                 Ok(None)

@@ -9,11 +9,11 @@
 //! other directories, in the same cases and as soon as all else that is kept. Why some were not done after all is told by
 //! whatever changes a name in the directory next, or by its fsync.
 
-use super::dirs::{Asking, Dir, REFUSED, Rest};
+use super::dirs::{Asking, Dir, Rest};
 use super::kept::is_same;
 use super::{AGE_MAX, Concern, ERROR_KEPT, Going, Late, MARGIN, Result, State, Wire};
 use crate::client::cache::Sent;
-use crate::client::session::{Answered, Change, Task, unexpected};
+use crate::client::session::{Answered, Change, REFUSED, Task, unexpected};
 use crate::client::{BoxFuture, Error};
 use crate::meta::lease::LEASE_TIME;
 use crate::meta::{NAME_BYTES_MAX, TAKEN_MAX, access, may, may_take_out};
@@ -316,7 +316,7 @@ impl Late {
         let answered = self.wire.send(&mut task).await;
         drop(asking);
         let (now, mut state) = (self.wire.net.now(), self.lock());
-        if answered.as_ref().is_err_and(is_unknown) {
+        if answered.as_ref().is_err_and(Error::is_unknown) {
             state.takes_refused_until = Some(now + REFUSED);
         }
         let answered = match state.granted(&self.wire, answered) {
@@ -551,9 +551,4 @@ fn refused(dir: Id, op: &Op, reply: &Reply) -> Option<Error> {
 fn may_remove(caller: &Caller, dir: &Dir, file: &Inode) -> bool {
     let Some(dir) = dir.inode() else { return false };
     may(caller, dir, access::WRITE | access::EXECUTE) && may_take_out(caller, dir, file)
-}
-
-/// An older server does not know what was asked.
-pub(super) fn is_unknown(error: &Error) -> bool {
-    matches!(error.code(), Errno::EINVAL | Errno::EOPNOTSUPP)
 }
