@@ -79,8 +79,9 @@ impl<K: Kv> Store<K> {
         (to_name, target): (&Name, Option<End<'_>>),
         now: Nanos,
     ) -> Result<Applied, Fault> {
-        self.check_not_into_itself(&dirs, &moved)?;
+        // First, as the parents of a removed directory are those it had: they may be gone, or lead to what moves.
         must_be_alive(dirs.to_inode())?;
+        self.check_not_into_itself(&dirs, &moved)?;
         check_leaves(caller, &dirs, &dirs.from.inode, &moved.stored.inode)?;
         check(caller, dirs.to_inode(), access::WRITE)?;
         if let Some(to) = &dirs.to {

@@ -100,6 +100,27 @@ fn a_directory_does_not_move_into_itself() {
     assert_eq!(lab.rename(b, "c", a, "x", 0), 0);
 }
 
+/// Somebody's working directory has been removed, and where it was below, too or not.
+#[test]
+fn nothing_moves_into_a_removed_directory_whatever_its_parents_were() {
+    let mut lab = Lab::default();
+    let (session, _) = lab.hello(0, &[]);
+    lab.mkdir(ROOT, "x");
+    for gone in [false, true] {
+        let top = lab.mkdir(ROOT, "top").id;
+        let below = lab.mkdir(top, "below").id;
+        lab.reply(session, Op::Open { id: below, access: 1 });
+        assert_eq!(lab.code(0, Op::Unlink { parent: top, name: "below".into(), dir: true }), 0);
+        if gone {
+            assert_eq!(lab.code(0, Op::Unlink { parent: ROOT, name: "top".into(), dir: true }), 0);
+        } else {
+            assert_eq!(lab.rename(ROOT, "top", below, "t", 0), Errno::ENOENT);
+        }
+        assert_eq!(lab.rename(ROOT, "x", below, "y", 0), Errno::ENOENT);
+        lab.rename(ROOT, "top", ROOT, "before", 0);
+    }
+}
+
 #[test]
 fn exchange_swaps_a_file_and_a_directory_in_place() {
     let mut lab = Lab::default();
