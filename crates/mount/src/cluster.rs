@@ -161,6 +161,7 @@ impl Options {
             default_permissions: self.allow_other || !rustix::process::geteuid().is_root(),
             read_only: self.read_only,
             no_exec: self.no_exec,
+            quiet_closes: self.delegations,
             consistency: self.consistency,
             groups: Arc::new(groups),
             ..MountOptions::default()

@@ -38,6 +38,9 @@ pub struct MountOptions {
     pub no_exec: bool,
     /// The mode of files and directories that have none of their own.
     pub consistency: Consistency,
+    /// The close of a process that reads files in turn and takes no locks sends nothing. An fcntl lock that it takes all the
+    /// same may last until the last copy of the descriptor is closed.
+    pub quiet_closes: bool,
     /// How long a request other than a wait for a lock goes on after its process got a signal.
     pub interrupt_grace: Duration,
     /// How the groups of a caller are found.
@@ -56,6 +59,7 @@ impl Default for MountOptions {
             read_only: false,
             no_exec: false,
             consistency: Consistency::Strict,
+            quiet_closes: true,
             interrupt_grace: Duration::from_secs(1),
             groups: Arc::new(|_uid, gid| vec![gid]),
         }

@@ -14,6 +14,7 @@ mod init;
 mod locks;
 mod modes;
 mod names;
+mod quiet;
 mod space;
 mod stored;
 mod table;
@@ -37,6 +38,7 @@ use covey_ninep::tree::{Errno, Removal};
 use covey_stripe::client::Listing;
 use covey_stripe::ops::{Caller, Consistency, Id};
 use modes::{Pages, Usage};
+use quiet::Quiet;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -70,6 +72,8 @@ pub struct Session<F: Files> {
     privileged: Mutex<HashSet<Id>>,
     /// Who has asked for fcntl locks on what: close owes them an unlock.
     askers: Mutex<Askers>,
+    /// Whose close of a file that was only read owes none.
+    quiet: Mutex<Quiet>,
     /// The kernel was ever told to keep attributes other than under a lease.
     has_kept: AtomicBool,
     /// What each user has asked.
@@ -126,6 +130,7 @@ impl<F: Files> Session<F> {
             opened: Mutex::default(),
             privileged: Mutex::default(),
             askers: Mutex::default(),
+            quiet: Mutex::default(),
             has_kept: AtomicBool::new(false),
             counts: Counts::default(),
             settled: OnceLock::new(),
@@ -205,10 +210,12 @@ impl<F: Files> Session<F> {
             }
             Setlk { fh, owner, start, end, kind, pid, lk_flags, .. } => {
                 let wanted = locks::Wanted { owner, start, end, kind, pid, lk_flags };
+                self.note_lock(&header, &wanted);
                 Box::pin(self.setlk(id, fh, wanted, false)).await
             }
             Setlkw { fh, owner, start, end, kind, pid, lk_flags, .. } => {
                 let wanted = locks::Wanted { owner, start, end, kind, pid, lk_flags };
+                self.note_lock(&header, &wanted);
                 Box::pin(self.setlk(id, fh, wanted, true)).await
             }
             Getxattr { size, name, .. } => Box::pin(self.getxattr(&header, name, size)).await,

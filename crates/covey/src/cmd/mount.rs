@@ -99,7 +99,8 @@ pub struct Wish {
     /// mode, and its name where nobody else works in the directory, are said together: at its close, at
     /// the latest after 5 ms, and before anybody else is told of the file. The same holds for removals of
     /// several files of a directory in a row. A mount process that is killed takes that with it, of files
-    /// that are still open or were just removed.
+    /// that are still open or were just removed. With it, each close(2) ends the process's fcntl locks on
+    /// the file, also where a process that has only read many files takes its first lock.
     #[arg(long)]
     no_delegations: bool,
     /// Threads that serve the mount; more than one helps only if one is always busy [default: 1]

@@ -2,6 +2,7 @@
 //! whatever becomes of the files meanwhile.
 
 use crate::support::bytes::{assert_same, noise};
+use crate::support::command::copy_program;
 use crate::support::{covey, until};
 use covey_ninep::message::{Dialect, Message, NOFID, NOTAG, Number};
 use covey_wire::{Bytes, List, Segments};
@@ -326,7 +327,7 @@ fn to_read_a_hole_takes_no_memory() {
 fn a_directory_that_cannot_be_read_is_refused_at_the_start() {
     let dir = tempfile::tempdir().expect("a directory");
     let (covey, closed) = (dir.path().join("covey"), dir.path().join("closed"));
-    fs::copy(env!("CARGO_BIN_EXE_covey"), &covey).expect("the program can be copied");
+    copy_program(&covey);
     fs::create_dir(&closed).expect("a directory");
     for (path, mode) in [(dir.path(), 0o755), (&covey, 0o755), (&closed, 0o000)] {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");

@@ -1,6 +1,7 @@
 //! A node's namespace from outside: a tree that is bound by one line is seen by every way in, a node's tree is
 //! seen through another's `/n`, and users have their own rights everywhere.
 
+use crate::support::command::copy_program;
 use crate::support::{Cluster, Finished, covey, is_root, no_fuse, run, skip, until};
 use rustix::process::Signal;
 use std::fs;
@@ -161,7 +162,7 @@ pub fn for_strangers(cluster: &Cluster) -> PathBuf {
     cluster.dir.ancestors().skip(1).take(1).for_each(open);
     open(&cluster.dir.join("run"));
     let program = cluster.scratch("covey");
-    fs::copy(env!("CARGO_BIN_EXE_covey"), &program).unwrap();
+    copy_program(&program);
     program
 }
 

@@ -1,5 +1,6 @@
 //! 9P between processes of one machine through shared memory: `shm!PATH`.
 
+use crate::support::command::copy_program;
 use crate::support::{Finished, covey, run, skip, until};
 use covey_cluster::net;
 use covey_io::os::net::Address;
@@ -268,7 +269,7 @@ fn another_users_process_is_refused_and_served_by_the_socket() {
     fs::write(export.file("small"), "hello\n").unwrap();
     // Where everybody may run it.
     let program = export.dir.path().join("covey");
-    fs::copy(env!("CARGO_BIN_EXE_covey"), &program).unwrap();
+    copy_program(&program);
     let cat = |how: &str| {
         let mut command = Command::new(&program);
         command.args(["9p", "cat", &export.at(how), "/small"]).current_dir("/").uid(NOBODY);

@@ -5,6 +5,7 @@ use std::fmt;
 use std::fs::{self, Permissions};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -59,7 +60,7 @@ pub fn as_stranger(cluster: &Cluster) -> Option<Command> {
     }
     let program = cluster.scratch("covey");
     if !program.exists() {
-        fs::copy(env!("CARGO_BIN_EXE_covey"), &program).unwrap();
+        copy_program(&program);
     }
     for path in [program.parent().unwrap(), &program] {
         fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
@@ -69,6 +70,13 @@ pub fn as_stranger(cluster: &Cluster) -> Option<Command> {
     command.args(["--reuid", &number, "--regid", &number, "--clear-groups"]).arg(&program);
     command.env_remove("COVEY_CONFIG").current_dir("/");
     Some(command)
+}
+
+/// Copies the program under test to where it can be run at once. By a process of its own: what other tests start meanwhile
+/// would have the copy open to write, for a moment, and the kernel runs no such file (ETXTBSY).
+pub fn copy_program(to: &Path) {
+    let done = Command::new("cp").arg(env!("CARGO_BIN_EXE_covey")).arg(to).status();
+    assert!(done.expect("cp can be run").success(), "cp to {}", to.display());
 }
 
 /// The user of [`as_stranger`].

@@ -44,6 +44,8 @@ pub mod fopen {
     pub const DIRECT_IO: u32 = 1 << 0;
     /// What the page cache has of the file stays.
     pub const KEEP_CACHE: u32 = 1 << 1;
+    /// close(2) sends no FLUSH (Linux 5.16; older kernels send it all the same).
+    pub const NOFLUSH: u32 = 1 << 5;
     /// Writes to one file need not wait for each other.
     pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }

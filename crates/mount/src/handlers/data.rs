@@ -11,6 +11,7 @@ use covey_ninep::tree::{Errno, SetAttr};
 use covey_stripe::ops::{Caller, Id};
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
+use std::time::Instant;
 
 impl<F: Files> Session<F> {
     pub(super) async fn open(self: &Arc<Self>, header: &Header, flags: u32) -> Result<Answer> {
@@ -26,7 +27,11 @@ impl<F: Files> Session<F> {
         if self.may_store(&file, flags) {
             self.files.bring_content(&file).await;
         }
-        let (out, forget) = self.opened(id, file, flags);
+        let (mut out, forget) = self.opened(id, file, flags);
+        let is_only_read = access == 4 && self.options.quiet_closes;
+        if is_only_read && locked(&self.quiet).reads(header.pid, id, Instant::now()) {
+            out.open_flags |= fopen::NOFLUSH;
+        }
         if self.kernel.pages(id).is_some() {
             self.sweep_stored();
         }
@@ -262,6 +267,11 @@ impl<F: Files> Session<F> {
             // A mapping outlives the last close.
             let written = self.written_in_time(open).await;
             written.unwrap_or_else(|error| tracing::warn!("fuse: after the last close: {error}"));
+        }
+        if let Some(open) = open.as_ref().filter(|open| !open.writable) {
+            // Its close may not have been asked about.
+            let written = self.written_in_time(open).await;
+            let _told_to_who_writes = self.heard_by_close(open, written);
         }
         let closed = self.open.remove(fh);
         if let Some(open) = &closed {

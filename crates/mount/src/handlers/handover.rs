@@ -178,6 +178,7 @@ impl Session<Fs> {
         state.kernel.map(|settled| self.settled.set(settled));
         for asker in &state.askers.0 {
             locked(&self.askers).note(asker.id, asker.owner, asker.fh);
+            locked(&self.quiet).share(asker.id);
         }
         for own in &state.dir_modes.0 {
             let mode = Consistency::from_number(own.mode).ok_or("a consistency mode is unknown")?;

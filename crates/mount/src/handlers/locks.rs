@@ -1,6 +1,7 @@
 //! fcntl and flock locks: GETLK, SETLK, SETLKW, and what close owes.
 
 use super::{Result, Session, locked};
+use crate::abi::Header;
 use crate::abi::flags::{lk, lock_type};
 use crate::abi::reply::{LkOut, encode};
 use crate::files::Files;
@@ -8,6 +9,7 @@ use crate::transport::Answer;
 use covey_ninep::tree::Errno;
 use covey_stripe::ops::{Id, RangeLock};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The fields of a lock request.
 pub(super) struct Wanted {
@@ -84,6 +86,14 @@ impl<F: Files> Session<F> {
             _ => return Err(Errno::EINVAL.into()),
         }
         Ok(Answer::Done)
+    }
+
+    /// Somebody is about to ask for a lock, or to give one back.
+    pub(super) fn note_lock(&self, header: &Header, wanted: &Wanted) {
+        if wanted.lk_flags & lk::FLOCK == 0 {
+            let pids = [header.pid, wanted.pid];
+            locked(&self.quiet).locks(pids, header.nodeid, Instant::now());
+        }
     }
 
     /// Whether an owner ever asked for an fcntl lock on a file.

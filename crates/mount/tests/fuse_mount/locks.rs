@@ -99,6 +99,72 @@ fn fcntl_locks_and_flocks_do_not_meet() {
     mounted.unmount();
 }
 
+/// Files of the mount, each with something in it, opened to be read and closed by one process in turn.
+fn read_in_turn(mounted: &Mounted, count: usize) {
+    for number in 0..count {
+        let path = mounted.path(&format!("read-{number}"));
+        if !path.exists() {
+            fs::write(&path, b"x").expect("write");
+        }
+        drop(File::open(&path).expect("open"));
+    }
+}
+
+#[test]
+fn the_close_of_who_reads_in_turn_is_not_asked_about() {
+    let Some(mut mounted) = Mounted::new() else { return };
+    let ends = || {
+        until(|| mounted.model.state().is_all_closed(), "the ends of handles");
+        mounted.model.state().flushes
+    };
+    // A handle is finished by its close, and once more when it is gone.
+    read_in_turn(&mounted, 3);
+    let mut before = ends();
+    read_in_turn(&mounted, 3);
+    assert_eq!(ends(), before + 6);
+    // Where this machine has stopped for two seconds it is not in turn.
+    let is_quiet = (0..5).any(|_| {
+        read_in_turn(&mounted, 20);
+        before = ends();
+        read_in_turn(&mounted, 20);
+        ends() == before + 20
+    });
+    assert!(is_quiet);
+    // Who writes is asked.
+    let writer = open(&mounted.path("read-0"));
+    before = mounted.model.state().flushes;
+    drop(writer.try_clone().expect("dup"));
+    assert_eq!(mounted.model.state().flushes, before + 1);
+    drop(writer);
+    mounted.unmount();
+}
+
+#[test]
+fn a_lock_by_a_quiet_descriptor_ends_with_it_and_later_ones_as_posix_has_it() {
+    let Some(mut mounted) = Mounted::new() else { return };
+    let path = mounted.path("read-3");
+    let locks = || mounted.model.state().lock_count();
+    read_in_turn(&mounted, 20);
+    let file = File::open(&path).expect("open");
+    fcntl_lock(&file, FlockOperation::LockShared).expect("lock");
+    // Not sooner than POSIX has it, and no later than the last copy.
+    let copy = file.try_clone().expect("dup");
+    drop(file);
+    assert_eq!(locks(), 1);
+    drop(copy);
+    until(|| locks() == 0, "the lock's end");
+    // The process is known to take locks.
+    read_in_turn(&mounted, 20);
+    for name in ["read-3", "read-4"] {
+        let path = mounted.path(name);
+        let file = File::open(&path).expect("open");
+        fcntl_lock(&file, FlockOperation::LockShared).expect("lock");
+        drop(File::open(&path).expect("open"));
+        assert_eq!(locks(), 0, "{name}");
+    }
+    mounted.unmount();
+}
+
 const ALL: Range = Range { start: 0, length: 0 };
 
 #[test]

@@ -42,6 +42,8 @@ pub struct State {
     pub stats: usize,
     /// Number of Fsyncs.
     pub fsyncs: usize,
+    /// Number of Flushes.
+    pub flushes: usize,
     /// Bytes copied by COPY_FILE_RANGE.
     pub copied: u64,
     /// Number of pages of listings with attributes.
@@ -71,6 +73,7 @@ impl Default for State {
             appends: 0,
             stats: 0,
             fsyncs: 0,
+            flushes: 0,
             copied: 0,
             listed_with_attributes: 0,
         };
@@ -139,6 +142,11 @@ impl State {
     /// Whether nobody has the file open.
     pub fn is_closed(&self, name: &str) -> bool {
         self.nodes[&self.id_of(name)].opens == 0
+    }
+
+    /// Whether nobody has any file open.
+    pub fn is_all_closed(&self) -> bool {
+        self.nodes.values().all(|node| node.inode.mode & S_IFMT == S_IFDIR || node.opens == 0)
     }
 
     /// How many locks are held.
@@ -639,6 +647,7 @@ impl Files for Model {
     }
 
     async fn flush(&self, _: &ModelFile) -> Result<()> {
+        self.state().flushes += 1;
         Ok(())
     }
 
