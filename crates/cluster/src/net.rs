@@ -364,7 +364,7 @@ async fn dial_as(
     };
     let stream = connect(address, CONNECT_PATIENCE).await.map_err(broken)?;
     let far_end = stream.far_end().map_err(broken)?;
-    let stream = if is_paced { pacing::enroll(stream) } else { stream };
+    let stream = if is_paced { pacing::enroll_dialed(stream) } else { stream };
     let conn = drive(stream, runtime, server);
     conn.version_of(dialects).await?;
     let key = if address.is_local() {

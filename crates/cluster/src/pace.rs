@@ -203,8 +203,8 @@ async fn follow(config: &Config, server: &str, keys: &Keys) {
             break;
         }
     }
+    let mut limits = Limits::default();
     while !pacing::list().is_empty() {
-        let mut limits = Limits::default();
         if let Err(error) = listen(config, server, keys, &mut limits).await {
             tracing::debug!("{server} says nothing about rates: {error}");
         }
@@ -212,6 +212,7 @@ async fn follow(config: &Config, server: &str, keys: &Keys) {
         terms().forget(server, config);
         tokio::time::sleep(PAUSE).await;
     }
+    limits.heard.into_iter().for_each(pacing::forget);
 }
 
 async fn listen(config: &Config, server: &str, keys: &Keys, limits: &mut Limits) -> Result<()> {
@@ -258,6 +259,8 @@ struct Limits {
     flows: BTreeSet<(Ends, bool)>,
     /// Its addresses, where it has set one for new connections.
     begin: BTreeSet<IpAddr>,
+    /// Its addresses, since it was first heard.
+    heard: BTreeSet<IpAddr>,
 }
 
 impl Limits {
@@ -280,6 +283,11 @@ impl Limits {
             pacing::limit_new(*own, None);
         }
         begin.iter().for_each(|(own, rate)| pacing::limit_new(*own, Some(*rate)));
+        for own in sayer.addresses() {
+            if self.heard.insert(own) && !begin.contains_key(&own) {
+                pacing::limit_new(own, None);
+            }
+        }
         self.begin = begin.into_keys().collect();
     }
 
@@ -411,6 +419,17 @@ mod tests {
         }
         limits.lift_all();
         assert!(limits.begin.is_empty());
+    }
+
+    /// A connection to an address of which nothing is heard is slow for half a second.
+    #[test]
+    fn the_first_word_of_a_node_is_heard_at_all_its_addresses() {
+        let mut limits = Limits::default();
+        let sayer = Sayer::at(&["10.9.6.2", "10.9.6.3"], &["10.9.6.4"]);
+        limits.obey("", &sayer);
+        assert!(limits.heard.iter().copied().eq(sayer.addresses()) && limits.heard.len() == 3);
+        limits.lift_all();
+        assert_eq!(limits.heard.len(), 3, "it was heard, and is silent");
     }
 
     #[test]

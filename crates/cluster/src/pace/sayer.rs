@@ -59,6 +59,11 @@ impl Sayer {
         }
     }
 
+    /// All addresses for which it speaks.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.own.union(&self.portals).copied()
+    }
+
     /// Whether connections to this address are connections to it.
     pub fn receives_at(&self, address: IpAddr) -> bool {
         self.own.contains(&address) || self.portals.contains(&address)

@@ -303,7 +303,7 @@ async fn attempt(
     // On this machine through shared memory, where both are processes of one user.
     let asked = tokio::time::timeout(CONNECT_PATIENCE, net::ask(stream)).await;
     let asked = asked.map_err(io::Error::from).flatten();
-    let stream = pacing::enroll(asked.map_err(text)?);
+    let stream = pacing::enroll_dialed(asked.map_err(text)?);
     let challenge = random::nonce().map_err(|error| error_text(&error))?;
     let connection = Connection::new(session, challenge, Instant::now());
     let was_in = RefCell::new(false);

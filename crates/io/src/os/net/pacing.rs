@@ -3,7 +3,8 @@
 //!
 //! Whoever runs a connection enrolls it; whoever knows what a port can take sets limits, from any task or thread. Two
 //! parties do: the node at the other end, whose port receives, and this node, whose port sends. The lower limit counts. A
-//! connection that neither has seen yet begins with what its peer's port keeps for new ones.
+//! connection that neither has seen yet begins with what its peer's port keeps for new ones; one that this process makes to a
+//! machine that has said nothing yet begins slowly.
 
 use super::pieces::Pieces;
 use super::stream::{Paced, Stream};
@@ -15,6 +16,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
 
 /// Whose port a limit is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +57,9 @@ struct Entry {
 static IS_ENABLED: AtomicBool = AtomicBool::new(false);
 static MARK: AtomicU8 = AtomicU8::new(MARK_DEFAULT);
 static ENROLLED: Mutex<BTreeMap<Ends, Entry>> = Mutex::new(BTreeMap::new());
-/// What a new connection to a machine begins with, in bytes of payload a second.
-static BEGIN: Mutex<BTreeMap<IpAddr, u64>> = Mutex::new(BTreeMap::new());
+/// What a new connection to a machine begins with, in bytes of payload a second; `None` is as much as it likes. What a machine
+/// that is missing would say is not known yet.
+static BEGIN: Mutex<BTreeMap<IpAddr, Option<u64>>> = Mutex::new(BTreeMap::new());
 
 /// Has this process's connections enrolled from now on: it is in a cluster with pacing.
 pub fn enable() {
@@ -83,6 +86,34 @@ pub fn enroll(stream: Stream) -> Stream {
         Some(enrolled) => Stream::Paced(Box::new(Paced { stream, enrolled })),
         None => Stream::Tcp(stream),
     }
+}
+
+/// The same for a connection that this process makes. What it sends before the peer has said what its port takes would fill the
+/// port's queue for as long: it begins slowly until the peer is heard, or for half a second.
+pub fn enroll_dialed(stream: Stream) -> Stream {
+    let stream = enroll(stream);
+    if let (Stream::Paced(paced), Ok(runtime)) = (&stream, Handle::try_current()) {
+        let peer = paced.enrolled.ends.1.ip();
+        if begin_unheard(paced.enrolled.ends) {
+            // One that does not answer at all holds up nobody for longer.
+            runtime.spawn(async move {
+                tokio::time::sleep(NEW_FOR).await;
+                if !begin().contains_key(&peer) {
+                    limit_new(peer, None);
+                }
+            });
+        }
+    }
+    stream
+}
+
+/// Limits a connection, if its peer has not been heard; whether it does.
+fn begin_unheard(ends: Ends) -> bool {
+    let mut all = enrolled();
+    if begin().contains_key(&ends.1.ip()) {
+        return false;
+    }
+    all.get_mut(&ends).map(|entry| entry.begin(Some(UNHEARD_RATE))).is_some()
 }
 
 /// By descriptor and addresses.
@@ -114,7 +145,7 @@ fn admit(socket: OwnedFd, ends: Ends) -> Enrolled {
     };
     let mut all = enrolled();
     let entry = all.entry(ends).insert_entry(entry).into_mut();
-    entry.begin(begin().get(&ends.1.ip()).copied());
+    entry.begin(begin().get(&ends.1.ip()).copied().flatten());
     Enrolled { ends, pieces }
 }
 
@@ -163,10 +194,7 @@ pub fn limit(ends: Ends, port: Port, rate: Option<u64>) {
 /// for a connection, or for half a second: what the machine has not seen by then it does not look for.
 pub fn limit_new(peer: IpAddr, rate: Option<u64>) {
     let mut all = enrolled();
-    match rate {
-        Some(rate) => begin().insert(peer, rate),
-        None => begin().remove(&peer),
-    };
+    begin().insert(peer, rate);
     let theirs = all.iter_mut().filter(|(ends, _)| ends.1.ip() == peer);
     for (_, entry) in theirs {
         match entry.new_since {
@@ -175,6 +203,11 @@ pub fn limit_new(peer: IpAddr, rate: Option<u64>) {
             None => {}
         }
     }
+}
+
+/// What a machine has said of new connections is not known any more.
+pub fn forget(peer: IpAddr) {
+    begin().remove(&peer);
 }
 
 /// Lifts the limits of all connections for which `whose` holds.
@@ -298,7 +331,7 @@ fn enrolled() -> MutexGuard<'static, BTreeMap<Ends, Entry>> {
 }
 
 /// Locked after those that are enrolled.
-fn begin() -> MutexGuard<'static, BTreeMap<IpAddr, u64>> {
+fn begin() -> MutexGuard<'static, BTreeMap<IpAddr, Option<u64>>> {
     BEGIN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -312,6 +345,8 @@ const RATE_MIN: u64 = 16 << 10;
 const UNSENT_BYTES_MAX: libc::c_int = 64 << 10;
 /// The same while it is not limited, as a time of the whole link: then it is sent soon after a limit comes.
 const UNSENT_FREE_S: f64 = 0.005;
+/// With what a connection to a machine begins that has not been heard, in bytes of payload a second: the news take some round trips.
+const UNHEARD_RATE: u64 = 256 << 10;
 /// By then a connection was listed, if the receiver takes it for bulk at all.
 const NEW_FOR: Duration = Duration::from_millis(500);
 
@@ -450,6 +485,30 @@ mod tests {
         assert_eq!(rate_of(&client), u64::MAX, "it has been seen, and is free");
         limit_new(peer, None);
         drop(after);
+    }
+
+    /// A process that had just begun to write filled the queue of the port, and all that went through it was lost.
+    #[test]
+    fn a_connection_to_a_machine_that_was_not_heard_begins_slowly() {
+        let (client, server) = pair();
+        let peer: IpAddr = [10, 9, 3, 6].into();
+        let ends = |port| ((([10, 9, 3, 8], port).into()), (peer, 5640).into());
+        let first = admit(client.try_clone().unwrap().into(), ends(1));
+        assert!(begin_unheard(first.ends()));
+        assert_eq!(rate_of(&client), UNHEARD_RATE);
+        assert_eq!(first.pieces(), Some(segment_bytes(client.as_fd()).unwrap()), "one at a time");
+        limit_new(peer, None);
+        assert_eq!(rate_of(&client), u64::MAX);
+        // It has been heard.
+        let second = admit(server.try_clone().unwrap().into(), ends(2));
+        assert!(!begin_unheard(second.ends()));
+        assert_eq!(rate_of(&server), u64::MAX);
+        forget(peer);
+        assert!(begin_unheard(second.ends()));
+        // Its port is shared.
+        limit_new(peer, Some(300_000));
+        assert_eq!(rate_of(&server), 300_000);
+        forget(peer);
     }
 
     /// A target's connections at a port that the receiver does not take for bulk's would be slow for as long as they last.
