@@ -284,9 +284,8 @@ impl Limits {
         }
         begin.iter().for_each(|(own, rate)| pacing::limit_new(*own, Some(*rate)));
         for own in sayer.addresses() {
-            if self.heard.insert(own) && !begin.contains_key(&own) {
-                pacing::limit_new(own, None);
-            }
+            pacing::heard(own);
+            self.heard.insert(own);
         }
         self.begin = begin.into_keys().collect();
     }

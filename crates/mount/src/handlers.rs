@@ -44,6 +44,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use table::Table;
+use tokio::sync::Notify;
 use who::Who;
 
 type Result<T> = std::result::Result<T, Errno>;
@@ -72,6 +73,8 @@ pub struct Session<F: Files> {
     privileged: Mutex<HashSet<Id>>,
     /// Who has asked for fcntl locks on what: close owes them an unlock.
     askers: Mutex<Askers>,
+    /// Somebody's locks have been given back since a handle has gone.
+    left: Notify,
     /// Whose close of a file that was only read owes none.
     quiet: Mutex<Quiet>,
     /// The kernel was ever told to keep attributes other than under a lease.
@@ -130,6 +133,7 @@ impl<F: Files> Session<F> {
             opened: Mutex::default(),
             privileged: Mutex::default(),
             askers: Mutex::default(),
+            left: Notify::new(),
             quiet: Mutex::default(),
             has_kept: AtomicBool::new(false),
             counts: Counts::default(),

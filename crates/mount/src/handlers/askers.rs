@@ -6,6 +6,7 @@
 //! that it has asked through.
 
 use covey_stripe::ops::Id;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 /// The owners of one mount.
@@ -15,6 +16,8 @@ pub struct Askers {
     handles: HashMap<(Id, u64), HashSet<u64>>,
     /// The owners that have asked by a handle.
     owners: HashMap<u64, HashSet<u64>>,
+    /// The owners whose locks on a file are being given back since a handle has gone, and how often.
+    leaving: HashMap<(Id, u64), usize>,
 }
 
 impl Askers {
@@ -52,7 +55,22 @@ impl Askers {
         true
     }
 
-    /// A handle is gone: the owners whose last one it was, which have left.
+    /// Whether locks of an owner on a file are being given back: one that it asks for meanwhile would go with them.
+    pub fn is_leaving(&self, id: Id, owner: u64) -> bool {
+        self.leaving.contains_key(&(id, owner))
+    }
+
+    /// They have been given back.
+    pub fn left(&mut self, id: Id, owner: u64) {
+        if let Entry::Occupied(mut count) = self.leaving.entry((id, owner)) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+
+    /// A handle is gone: the owners whose last one it was. They are leaving until [`Askers::left`] is called for each.
     pub fn close(&mut self, id: Id, fh: u64) -> Vec<u64> {
         let owners = self.owners.remove(&fh).unwrap_or_default();
         let is_last = |owner: &u64| {
@@ -60,7 +78,11 @@ impl Askers {
             handles.remove(&fh);
             handles.is_empty() && self.handles.remove(&(id, *owner)).is_some()
         };
-        owners.into_iter().filter(is_last).collect()
+        let last: Vec<u64> = owners.into_iter().filter(is_last).collect();
+        for owner in &last {
+            *self.leaving.entry((id, *owner)).or_default() += 1;
+        }
+        last
     }
 }
 
@@ -69,7 +91,7 @@ mod tests {
     use super::*;
 
     fn is_empty(askers: &Askers) -> bool {
-        askers.handles.is_empty() && askers.owners.is_empty()
+        askers.handles.is_empty() && askers.owners.is_empty() && askers.leaving.is_empty()
     }
 
     #[test]
@@ -81,6 +103,8 @@ mod tests {
         assert_eq!(askers.close(7, 1), [100]);
         assert!(!askers.has(7, 100) && askers.has(7, 200));
         assert_eq!(askers.close(7, 2), [200]);
+        assert!(askers.is_leaving(7, 100) && !askers.is_leaving(7, 300));
+        [100, 200].into_iter().for_each(|owner| askers.left(7, owner));
         assert!(is_empty(&askers));
     }
 
@@ -108,6 +132,7 @@ mod tests {
         askers.note(7, 300, 1);
         assert_eq!(askers.close(7, 1), [300]);
         assert_eq!(askers.close(7, 2), [100]);
+        [100, 300].into_iter().for_each(|owner| askers.left(7, owner));
         assert!(is_empty(&askers));
     }
 }

@@ -268,11 +268,6 @@ impl<F: Files> Session<F> {
             let written = self.written_in_time(open).await;
             written.unwrap_or_else(|error| tracing::warn!("fuse: after the last close: {error}"));
         }
-        if let Some(open) = open.as_ref().filter(|open| !open.writable) {
-            // Its close may not have been asked about.
-            let written = self.written_in_time(open).await;
-            let _told_to_who_writes = self.heard_by_close(open, written);
-        }
         let closed = self.open.remove(fh);
         if let Some(open) = &closed {
             self.closed(open);

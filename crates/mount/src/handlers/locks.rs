@@ -8,6 +8,7 @@ use crate::files::Files;
 use crate::transport::Answer;
 use covey_ninep::tree::Errno;
 use covey_stripe::ops::{Id, RangeLock};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -75,6 +76,7 @@ impl<F: Files> Session<F> {
                 // Before it is granted: the answer may get lost, close must not forget.
                 if !range.whole {
                     locked(&self.askers).note(id, range.owner, fh);
+                    self.has_left(id, range.owner).await;
                 }
                 self.files.lock(id, range, wait).await?;
                 if kept.is_some() {
@@ -106,35 +108,63 @@ impl<F: Files> Session<F> {
         if !locked(&self.askers).leave(id, owner) {
             return Ok(());
         }
-        self.unlock_all(id, RangeLock::on_all_bytes(owner, 0)).await
+        self.unlock_all(id, RangeLock::on_all_bytes(owner, 0), None).await
     }
 
     /// Gives back the fcntl locks of those who lose their last way to the file with a handle: locks of
     /// the open file itself, and what no FLUSH came for.
     pub(super) async fn unlock_handle(self: Arc<Self>, id: Id, fh: u64) -> Result<()> {
         let owners = locked(&self.askers).close(id, fh);
+        let leaving = owners.into_iter().map(|owner| Leaving(self.clone(), id, owner));
         let mut outcome = Ok(());
-        for owner in owners {
-            outcome =
-                outcome.and(self.clone().unlock_all(id, RangeLock::on_all_bytes(owner, 0)).await);
+        for leaving in leaving.collect::<Vec<_>>() {
+            let everything = RangeLock::on_all_bytes(leaving.2, 0);
+            outcome = outcome.and(self.clone().unlock_all(id, everything, Some(leaving)).await);
         }
         outcome
     }
 
+    /// Waits until locks of an owner have been given back that a handle had which is gone.
+    async fn has_left(&self, id: Id, owner: u64) {
+        loop {
+            let mut left = pin!(self.left.notified());
+            left.as_mut().enable();
+            if !locked(&self.askers).is_leaving(id, owner) {
+                return;
+            }
+            left.await;
+        }
+    }
+
     /// Gives back an owner's flock.
     pub(super) async fn unlock_whole(self: Arc<Self>, id: Id, owner: u64) -> Result<()> {
-        self.unlock_all(id, RangeLock::on_file(owner, 0)).await
+        self.unlock_all(id, RangeLock::on_file(owner, 0), None).await
     }
 
     /// Continues when the request is interrupted, because it would not be sent again.
-    async fn unlock_all(self: Arc<Self>, id: Id, everything: RangeLock) -> Result<()> {
+    async fn unlock_all(
+        self: Arc<Self>,
+        id: Id,
+        everything: RangeLock,
+        leaving: Option<Leaving<F>>,
+    ) -> Result<()> {
         let aside = self.aside.clone();
         let unlock = async move {
-            let _aside = aside;
+            let _until_then = (aside, leaving);
             self.files.unlock(id, everything).await
         };
         let done = tokio::task::spawn_local(unlock).await;
         done.unwrap_or_else(|lost| Err(Errno::because(Errno::EIO, lost.to_string())))
+    }
+}
+
+/// An owner's locks on a file are being given back, until this is dropped.
+struct Leaving<F: Files>(Arc<Session<F>>, Id, u64);
+
+impl<F: Files> Drop for Leaving<F> {
+    fn drop(&mut self) {
+        locked(&self.0.askers).left(self.1, self.2);
+        self.0.left.notify_waiters();
     }
 }
 

@@ -5,9 +5,9 @@
 //! read them, is told with the next one that it need not be asked (FOPEN_NOFLUSH), unless it has ever asked for an fcntl
 //! lock, or anybody here for one on that file.
 //!
-//! Locks that it asks for by such a handle all the same end with the handle (RELEASE): not with the first close of the
-//! file by the process, but with the last close of this descriptor and its copies. So they may last longer, and never end
-//! sooner, than POSIX has it.
+//! The close of such a handle ends no lock, by whatever descriptor it was taken; what was asked for by the handle itself ends with
+//! it (RELEASE): with the last close of this descriptor and its copies. So locks may last longer, and never end sooner, than
+//! POSIX has it.
 
 use covey_stripe::ops::Id;
 use std::collections::{HashMap, HashSet};
@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 #[derive(Default)]
 pub(super) struct Quiet {
     readers: HashMap<u32, Reader>,
+    /// When those who have rested were forgotten last.
+    swept_at: Option<Instant>,
     /// Files on which somebody here has asked for a lock.
     shared: HashSet<Id>,
 }
@@ -36,11 +38,8 @@ impl Quiet {
         if pid == 0 {
             return false;
         }
-        if self.readers.len() >= READERS_MAX {
-            self.readers.retain(|_, reader| reader.locks || now - reader.at < TURN);
-            if self.readers.len() >= READERS_MAX {
-                return false;
-            }
+        if !self.has_room(now) && !self.readers.contains_key(&pid) {
+            return false;
         }
         let new = Reader { in_turn: 0, at: now, locks: false };
         let reader = self.readers.entry(pid).or_insert(new);
@@ -53,9 +52,9 @@ impl Quiet {
     /// A process, by the numbers of the thread and of itself, asks for an fcntl lock on a file.
     pub fn locks(&mut self, pids: [u32; 2], id: Id, now: Instant) {
         self.share(id);
-        for pid in pids {
+        for pid in pids.into_iter().filter(|pid| *pid != 0) {
             let taker = Reader { in_turn: 0, at: now, locks: true };
-            if self.readers.len() < READERS_MAX || self.readers.contains_key(&pid) {
+            if self.has_room(now) || self.readers.contains_key(&pid) {
                 self.readers.insert(pid, taker);
             }
         }
@@ -68,6 +67,18 @@ impl Quiet {
         }
     }
 
+    fn has_room(&mut self, now: Instant) -> bool {
+        let is_due = self.swept_at.is_none_or(|at| now.saturating_duration_since(at) >= TURN);
+        if self.readers.len() >= READERS_MAX && is_due {
+            self.swept_at = Some(now);
+            self.readers.retain(|_, reader| {
+                let known_for = if reader.locks { LOCKS_KNOWN } else { TURN };
+                now.saturating_duration_since(reader.at) < known_for
+            });
+        }
+        self.readers.len() < READERS_MAX
+    }
+
     /// Where more were locked than are remembered, any may have been.
     fn is_unshared(&self, id: Id) -> bool {
         self.shared.len() < SHARED_MAX && !self.shared.contains(&id)
@@ -78,6 +89,8 @@ impl Quiet {
 const IN_TURN: u32 = 16;
 /// Files that are opened within this time are read in turn.
 const TURN: Duration = Duration::from_secs(2);
+/// For how long one is remembered that has asked for a lock, where there are many.
+const LOCKS_KNOWN: Duration = Duration::from_secs(3600);
 /// Processes that are remembered. Where there are more at a time, all closes are asked about.
 const READERS_MAX: usize = 1024;
 /// Locked files that are remembered.
@@ -118,9 +131,13 @@ mod tests {
     #[test]
     fn more_than_is_remembered_are_all_asked() {
         let (mut quiet, now) = (Quiet::default(), Instant::now());
-        assert!(!(0..READERS_MAX as u32).any(|pid| quiet.reads(pid, 7, now)));
+        assert!(!(1..=READERS_MAX as u32).any(|pid| quiet.reads(pid, 7, now)));
         assert!(!reads(&mut quiet, 5000, 20, now));
         assert!(reads(&mut quiet, 5000, 20, now + TURN));
+        // Those who lock are forgotten, too, in the end.
+        (1..=READERS_MAX as u32).for_each(|pid| quiet.locks([pid, pid], 7, now + 2 * TURN));
+        assert!(!reads(&mut quiet, 6000, 20, now + 3 * TURN));
+        assert!(reads(&mut quiet, 6000, 20, now + 2 * TURN + LOCKS_KNOWN));
         (0..SHARED_MAX as u64).for_each(|id| quiet.locks([1, 1], 1 << 20 | id, now));
         assert!(!reads(&mut quiet, 5000, 20, now + TURN));
     }

@@ -7,7 +7,7 @@ use covey_stripe::ops::{Caller, DirEntry, Id, Inode, RangeLock, nanos_of, rename
 use covey_wire::{Bytes, Name, Payload};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use tokio::sync::Notify;
 
 /// The file system; clones share it.
@@ -42,6 +42,8 @@ pub struct State {
     pub stats: usize,
     /// Number of Fsyncs.
     pub fsyncs: usize,
+    /// The server takes 0.1 s to take a lock back.
+    pub slow_unlocks: bool,
     /// Number of Flushes.
     pub flushes: usize,
     /// Bytes copied by COPY_FILE_RANGE.
@@ -73,6 +75,7 @@ impl Default for State {
             appends: 0,
             stats: 0,
             fsyncs: 0,
+            slow_unlocks: false,
             flushes: 0,
             copied: 0,
             listed_with_attributes: 0,
@@ -602,6 +605,10 @@ impl Files for Model {
     }
 
     async fn unlock(&self, id: Id, lock: RangeLock) -> Result<()> {
+        let is_slow = self.state().slow_unlocks;
+        if is_slow {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
         self.state().unlock(id, &lock);
         self.shared.locks_changed.notify_waiters();
         Ok(())

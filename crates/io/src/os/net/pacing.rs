@@ -98,9 +98,7 @@ pub fn enroll_dialed(stream: Stream) -> Stream {
             // One that does not answer at all holds up nobody for longer.
             runtime.spawn(async move {
                 tokio::time::sleep(NEW_FOR).await;
-                if !begin().contains_key(&peer) {
-                    limit_new(peer, None);
-                }
+                heard(peer);
             });
         }
     }
@@ -113,7 +111,9 @@ fn begin_unheard(ends: Ends) -> bool {
     if begin().contains_key(&ends.1.ip()) {
         return false;
     }
-    all.get_mut(&ends).map(|entry| entry.begin(Some(UNHEARD_RATE))).is_some()
+    // What is said of this very connection counts.
+    let new = all.get_mut(&ends).filter(|entry| entry.new_since.is_some());
+    new.map(|entry| entry.begin(Some(UNHEARD_RATE))).is_some()
 }
 
 /// By descriptor and addresses.
@@ -195,6 +195,20 @@ pub fn limit(ends: Ends, port: Port, rate: Option<u64>) {
 pub fn limit_new(peer: IpAddr, rate: Option<u64>) {
     let mut all = enrolled();
     begin().insert(peer, rate);
+    begin_all(&mut all, peer, rate);
+}
+
+/// A machine has been heard, or will not be: unless it has said something of new connections, they are free.
+pub fn heard(peer: IpAddr) {
+    let mut all = enrolled();
+    let is_first = !begin().contains_key(&peer);
+    if is_first {
+        begin().insert(peer, None);
+        begin_all(&mut all, peer, None);
+    }
+}
+
+fn begin_all(all: &mut BTreeMap<Ends, Entry>, peer: IpAddr, rate: Option<u64>) {
     let theirs = all.iter_mut().filter(|(ends, _)| ends.1.ip() == peer);
     for (_, entry) in theirs {
         match entry.new_since {
@@ -505,10 +519,18 @@ mod tests {
         assert_eq!(rate_of(&server), u64::MAX);
         forget(peer);
         assert!(begin_unheard(second.ends()));
-        // Its port is shared.
+        heard(peer);
+        assert_eq!(rate_of(&server), u64::MAX);
+        forget(peer);
+        assert!(begin_unheard(second.ends()));
+        // Its port is shared, whatever a second node there does not say.
         limit_new(peer, Some(300_000));
+        heard(peer);
         assert_eq!(rate_of(&server), 300_000);
         forget(peer);
+        limit(second.ends(), Port::Receiver, Some(4_000_000));
+        assert!(!begin_unheard(second.ends()), "it has been seen");
+        assert_eq!(rate_of(&server), 4_000_000);
     }
 
     /// A target's connections at a port that the receiver does not take for bulk's would be slow for as long as they last.
