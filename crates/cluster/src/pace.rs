@@ -283,10 +283,8 @@ impl Limits {
             pacing::limit_new(*own, None);
         }
         begin.iter().for_each(|(own, rate)| pacing::limit_new(*own, Some(*rate)));
-        for own in sayer.addresses() {
-            pacing::heard(own);
-            self.heard.insert(own);
-        }
+        sayer.addresses().for_each(pacing::heard);
+        self.heard.extend(sayer.addresses());
         self.begin = begin.into_keys().collect();
     }
 

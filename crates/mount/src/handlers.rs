@@ -214,13 +214,11 @@ impl<F: Files> Session<F> {
             }
             Setlk { fh, owner, start, end, kind, pid, lk_flags, .. } => {
                 let wanted = locks::Wanted { owner, start, end, kind, pid, lk_flags };
-                self.note_lock(&header, &wanted);
-                Box::pin(self.setlk(id, fh, wanted, false)).await
+                Box::pin(self.setlk(&header, fh, wanted, false)).await
             }
             Setlkw { fh, owner, start, end, kind, pid, lk_flags, .. } => {
                 let wanted = locks::Wanted { owner, start, end, kind, pid, lk_flags };
-                self.note_lock(&header, &wanted);
-                Box::pin(self.setlk(id, fh, wanted, true)).await
+                Box::pin(self.setlk(&header, fh, wanted, true)).await
             }
             Getxattr { size, name, .. } => Box::pin(self.getxattr(&header, name, size)).await,
             Listxattr { size, .. } => Box::pin(self.listxattr(&header, size)).await,

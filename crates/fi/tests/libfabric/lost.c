@@ -67,11 +67,12 @@ int main(int count, char **arguments) {
     open_all(down[1], up[0]);
     if (are_strangers) {
         int status;
+        pid_t ended;
         struct fi_cq_tagged_entry entry;
         nothing_reaches_it();
         /* The other one may only begin now: who is turned away has to be told so. */
-        while (!waitpid(child, &status, WNOHANG)) fi_cq_sread(cq, &entry, 1, NULL, 10);
-        CHECK(WIFEXITED(status) && !WEXITSTATUS(status));
+        while (!(ended = waitpid(child, &status, WNOHANG))) fi_cq_sread(cq, &entry, 1, NULL, 10);
+        CHECK(ended == child && WIFEXITED(status) && !WEXITSTATUS(status));
         puts("right");
         return 0;
     }

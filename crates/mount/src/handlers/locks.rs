@@ -54,12 +54,15 @@ impl<F: Files> Session<F> {
     /// before the lock does, and pages from before the lock are forgotten with its grant.
     pub(super) async fn setlk(
         &self,
-        id: Id,
+        header: &Header,
         fh: u64,
         wanted: Wanted,
         wait: bool,
     ) -> Result<Answer> {
-        let range = wanted.range();
+        let (id, range) = (header.nodeid, wanted.range());
+        if !range.whole {
+            locked(&self.quiet).locks([header.pid, wanted.pid], id, Instant::now());
+        }
         // Handles of directories are numbered by themselves.
         let kept = self.open.find(fh).ok().filter(|open| open.id == id && open.usage.is_kept());
         match wanted.kind {
@@ -88,14 +91,6 @@ impl<F: Files> Session<F> {
             _ => return Err(Errno::EINVAL.into()),
         }
         Ok(Answer::Done)
-    }
-
-    /// Somebody is about to ask for a lock, or to give one back.
-    pub(super) fn note_lock(&self, header: &Header, wanted: &Wanted) {
-        if wanted.lk_flags & lk::FLOCK == 0 {
-            let pids = [header.pid, wanted.pid];
-            locked(&self.quiet).locks(pids, header.nodeid, Instant::now());
-        }
     }
 
     /// Whether an owner ever asked for an fcntl lock on a file.

@@ -93,12 +93,12 @@ pub fn enroll(stream: Stream) -> Stream {
 pub fn enroll_dialed(stream: Stream) -> Stream {
     let stream = enroll(stream);
     if let (Stream::Paced(paced), Ok(runtime)) = (&stream, Handle::try_current()) {
-        let peer = paced.enrolled.ends.1.ip();
-        if begin_unheard(paced.enrolled.ends) {
+        let ends = paced.enrolled.ends;
+        if begin_unheard(ends) {
             // One that does not answer at all holds up nobody for longer.
             runtime.spawn(async move {
                 tokio::time::sleep(NEW_FOR).await;
-                heard(peer);
+                heard(ends.1.ip());
             });
         }
     }
@@ -201,8 +201,8 @@ pub fn limit_new(peer: IpAddr, rate: Option<u64>) {
 /// A machine has been heard, or will not be: unless it has said something of new connections, they are free.
 pub fn heard(peer: IpAddr) {
     let mut all = enrolled();
-    let is_first = !begin().contains_key(&peer);
-    if is_first {
+    let is_known = begin().contains_key(&peer);
+    if !is_known {
         begin().insert(peer, None);
         begin_all(&mut all, peer, None);
     }
