@@ -177,6 +177,7 @@ impl Meta {
     pub async fn stop(&self) -> anyhow::Result<()> {
         self.store_is_here().await;
         let store = self.store.borrow_mut().take().context("the store is away")?;
+        self.journal.expect_no_more()?;
         self.journal.checkpoint(store).await.map(drop)
     }
 
@@ -293,6 +294,7 @@ impl Meta {
         let meta = self.clone();
         task::spawn(async move { meta.make_checkpoints().await });
         task::spawn(self.journal.clone().sync_each_second());
+        task::spawn(self.journal.clone().take_room());
         task::spawn(self.clone().remove_objects());
         task::spawn(self.clone().make_copies());
         task::spawn(self.clone().look_at_servers());

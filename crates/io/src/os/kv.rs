@@ -23,6 +23,8 @@ use std::ops::Bound;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The map may grow to what its disk has.
 pub const NO_LIMIT: u64 = u64::MAX;
@@ -43,10 +45,9 @@ pub struct Kv {
     environment: NonNull<Env<WithoutTls>>,
     dir: PathBuf,
     /// LMDB's file, to take space for it.
-    file: File,
+    file: Arc<File>,
     limit: u64,
-    /// How far space was taken ahead of the pages.
-    ahead: u64,
+    taken: Arc<Taken>,
     account: Account,
     _lock: LockFile,
     /// Neither Send nor Sync by itself; see below.
@@ -69,8 +70,43 @@ struct Account {
     used_before: u64,
     /// What the checkpoint before replaced, at most.
     pending: u64,
-    /// What the file has of the disk.
-    held: u64,
+}
+
+/// What the file has of the disk, in bytes.
+#[derive(Debug, Default)]
+struct Taken {
+    /// How far space was taken ahead of the pages.
+    ahead: AtomicU64,
+    held: AtomicU64,
+}
+
+/// Space that is to be taken for a map ahead of its pages: see [`Kv::ahead`].
+#[derive(Debug)]
+pub struct Ahead {
+    file: Arc<File>,
+    taken: Arc<Taken>,
+    from: u64,
+    until: u64,
+}
+
+impl Ahead {
+    /// Takes it, on any thread, while the map is in use. A disk without it is full, or cannot say ahead of time: then
+    /// there is what there is.
+    pub fn take(self) {
+        let Ahead { file, taken, from, until } = self;
+        if fallocate(&*file, FallocateFlags::KEEP_SIZE, from, until - from).is_ok() {
+            taken.ahead.fetch_max(until, Ordering::SeqCst);
+        }
+        taken.note(&file);
+    }
+}
+
+impl Taken {
+    fn note(&self, file: &File) {
+        if let Ok(about) = file.metadata() {
+            self.held.store(about.blocks() * 512, Ordering::SeqCst);
+        }
+    }
 }
 
 impl Kv {
@@ -113,14 +149,17 @@ impl Kv {
             map,
             environment: pointer,
             dir: dir.to_owned(),
-            file,
+            file: Arc::new(file),
             limit,
-            ahead: 0,
+            taken: Arc::default(),
             account: Account::default(),
             _lock: lock,
             _one_thread_at_a_time: PhantomData,
         };
         kv.begin_account(0)?;
+        if let Some(ahead) = kv.ahead() {
+            ahead.take();
+        }
         Ok(kv)
     }
 
@@ -169,7 +208,7 @@ impl Kv {
     }
 
     /// Makes every change so far durable, all or none, and begins anew. Waits for the disk. After an
-    /// error (ENOSPC, EIO) the map is back at the last checkpoint.
+    /// error (ENOSPC, EIO) the map is back at the last checkpoint. Then [`Kv::ahead`] is due.
     pub fn checkpoint(&mut self) -> io::Result<()> {
         let replaced = self.space().map_or(0, |space| space.dirty);
         let ended = match self.transaction.take() {
@@ -196,7 +235,8 @@ impl Kv {
         let stat = self.map.stat(self.transaction()?).map_err(into_io)?;
         let pages = stat.branch_pages + stat.leaf_pages + stat.overflow_pages + META_PAGES;
         let used = (pages * PAGE_BYTES) as u64;
-        let Account { changes, long_pages, used_before, pending, held } = self.account;
+        let Account { changes, long_pages, used_before, pending } = self.account;
+        let held = self.taken.held.load(Ordering::SeqCst);
         // A page is copied once, whatever is changed in it; then there are those of the list of free pages.
         let each = changes * (stat.depth as u64 + 2) + long_pages;
         let dirty = match changes {
@@ -218,22 +258,22 @@ impl Kv {
         }
     }
 
-    /// Begins to count anew, and takes space ahead of the pages where the disk has it.
-    fn begin_account(&mut self, pending: u64) -> io::Result<()> {
+    /// What should be taken of the disk ahead of the pages, where that is more than is held. The map goes on meanwhile.
+    pub fn ahead(&self) -> Option<Ahead> {
         let end = (self.environment().info().last_page_number as u64 + 1) * PAGE_BYTES as u64;
         let total =
             statvfs(&self.dir).map_or(0, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
         let reserve = MapSpace::reserve(total.min(self.limit));
-        // Some more than is needed is taken, so that it is asked for seldom. A disk without it is full, or cannot
-        // say ahead of time: then there is what there is.
-        let wanted = end + reserve;
-        if self.ahead + reserve / 4 < wanted
-            && fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, wanted).is_ok()
-        {
-            self.ahead = wanted;
-        }
-        let held = self.file.metadata()?.blocks() * 512;
-        self.account = Account { pending, held, ..Account::default() };
+        // Some more than is needed is taken, so that it is asked for seldom.
+        let (until, from) = (end + reserve, self.taken.ahead.load(Ordering::SeqCst));
+        let (file, taken) = (self.file.clone(), self.taken.clone());
+        (from + reserve / 4 < until).then_some(Ahead { file, taken, from, until })
+    }
+
+    /// Begins to count anew.
+    fn begin_account(&mut self, pending: u64) -> io::Result<()> {
+        self.taken.note(&self.file);
+        self.account = Account { pending, ..Account::default() };
         self.account.used_before = self.space()?.used;
         Ok(())
     }
@@ -453,6 +493,25 @@ mod tests {
             let grown = end(&kv) - before;
             assert!(grown <= dirty, "{grown} bytes were written, {dirty} reckoned");
         }
+    }
+
+    #[test]
+    fn space_is_taken_ahead_by_another_thread_while_the_map_is_in_use() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut kv = open(dir.path());
+        assert!(kv.ahead().is_none(), "it has been taken");
+        let before = kv.space().unwrap();
+        let rows = before.held / 2000;
+        (0..rows).for_each(|n| kv.put(&row(n).0, &row(n).1).unwrap());
+        kv.checkpoint().unwrap();
+        let ahead = kv.ahead().expect("the pages have come near its end");
+        let taking = std::thread::spawn(move || ahead.take());
+        (0..rows / 2).for_each(|n| assert!(kv.delete(&row(n).0).unwrap()));
+        taking.join().unwrap();
+        let after = kv.space().unwrap();
+        assert!(after.held > before.held, "{after:?} after {before:?}");
+        kv.checkpoint().unwrap();
+        assert_eq!(kv.len().unwrap(), rows - rows / 2);
     }
 
     #[test]

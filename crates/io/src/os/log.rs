@@ -19,6 +19,9 @@
 //! failure to one sync only, so there is one at a time: the next begins when it is known what came of it.
 
 mod mark;
+mod next;
+
+pub use next::{Making, Next};
 
 use crate::disk::{Disk, DiskFile, Flush, Open};
 use std::io::{self, BufReader, IoSlice, Read};
@@ -108,6 +111,7 @@ impl Log {
         let file = disk.open(&path_of(dir, generation), Open::Create)?;
         disk.sync_dir(dir)?;
         remove_older(&*disk, dir, generation)?;
+        next::forget(&*disk, dir)?;
         let current = Arc::new(Mutex::new(Current::new(file.clone(), end)));
         let sync = SyncHandle { current, disk: disk.clone(), doubt: dir.join(DOUBT) };
         let dir = dir.to_owned();
@@ -167,22 +171,30 @@ impl Log {
         self.end
     }
 
-    /// Begins the empty log of `generation`, a later one, and removes the older ones. To be called
-    /// when the store has a durable checkpoint that says `generation`. After an error the old
-    /// generation is still in use.
-    pub fn rotate(&mut self, generation: u64) -> io::Result<()> {
+    /// Begins the empty log of `generation`, a later one, and removes the older ones, unless it is `next`: then
+    /// [`Log::removing_older`] is due. To be called when the store has a durable checkpoint that says `generation`.
+    /// After an error the old generation is still in use.
+    pub fn rotate(&mut self, generation: u64, next: Option<Next>) -> io::Result<()> {
         if generation <= self.generation {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "generations only grow"));
         }
-        let file = patiently(|| self.disk.open(&path_of(&self.dir, generation), Open::Truncate))?;
+        let path = path_of(&self.dir, generation);
+        let next = next.filter(|_| self.disk.rename(&next::name(&self.dir), &path).is_ok());
+        let is_ready = next.is_some();
+        let (file, reserved) = match next {
+            Some(Next { file, reserved }) => (file, reserved),
+            None => (patiently(|| self.disk.open(&path, Open::Truncate))?, 0),
+        };
         patiently(|| self.disk.sync_dir(&self.dir))?;
         self.file = file;
-        (self.generation, self.end, self.reserved, self.marked) = (generation, 0, 0, 0);
+        (self.generation, self.end, self.reserved, self.marked) = (generation, 0, reserved, 0);
         *self.sync.lock() = Current::new(self.file.clone(), 0);
-        patiently(|| remove_older(&*self.disk, &self.dir, generation))?;
-        // The older ones have just given their space back: this one takes it before somebody else does. Where
-        // that fails, the next append tells.
-        let _ = self.reserve(1);
+        if !is_ready {
+            patiently(|| remove_older(&*self.disk, &self.dir, generation))?;
+            // The older ones have just given their space back: this one takes it before somebody else does. Where
+            // that fails, the next append tells.
+            let _ = self.reserve(1);
+        }
         if is_in_doubt(&*self.disk, &self.dir) {
             self.disk.remove(&self.dir.join(DOUBT))
         } else {
@@ -381,10 +393,18 @@ fn remove_older(disk: &dyn Disk, dir: &Path, generation: u64) -> io::Result<()> 
     for name in disk.list(dir)? {
         let number = name.to_str().and_then(|name| name.strip_prefix("log.")?.parse::<u64>().ok());
         if number.is_some_and(|number| number < generation) {
-            disk.remove(&dir.join(name))?;
+            remove(disk, &dir.join(name))?;
         }
     }
     Ok(())
+}
+
+/// Removes a file that another thread may remove as well.
+fn remove(disk: &dyn Disk, path: &Path) -> io::Result<()> {
+    match disk.remove(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
 }
 
 const HEADER_BYTES: u64 = 8;

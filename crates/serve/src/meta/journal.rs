@@ -12,6 +12,7 @@
 //! deletes change in a store that is full. A replay makes its checkpoints on the way for the same reason, and
 //! notes in the map how much of the log is in it.
 
+mod ahead;
 mod room;
 mod start;
 
@@ -19,11 +20,12 @@ use super::super::{
     statfs_of,
     stats::{MetaCounters, MetaTimes},
 };
+use ahead::Taking;
 use anyhow::Context;
 use covey_io::disk::{Disk, MapSpace};
 use covey_io::os::disk::OsDisk;
-use covey_io::os::kv::{Kv, NO_LIMIT};
-use covey_io::os::log::{self, Log, SyncHandle};
+use covey_io::os::kv::{Ahead, Kv, NO_LIMIT};
+use covey_io::os::log::{self, Log, Next, SyncHandle};
 use covey_io::task;
 use covey_ninep::tree::{Errno, Result, Statfs};
 use covey_stripe::kv::Kv as Map;
@@ -65,6 +67,10 @@ pub trait DurableMap: Map + Send {
     fn checkpoint(&mut self) -> io::Result<()>;
     /// What it uses and has.
     fn space(&self) -> io::Result<MapSpace>;
+    /// After a checkpoint: what it should take of the disk ahead of its pages, while it goes on.
+    fn ahead(&self) -> Option<Ahead> {
+        None
+    }
 }
 
 /// The map that the server uses: LMDB, or a simulator's.
@@ -104,6 +110,11 @@ impl Rows {
     pub fn space(&self) -> io::Result<MapSpace> {
         self.0.space()
     }
+
+    /// See [`DurableMap::ahead`].
+    pub fn ahead(&self) -> Option<Ahead> {
+        self.0.ahead()
+    }
 }
 
 impl Map for Rows {
@@ -130,6 +141,9 @@ impl DurableMap for Lmdb {
     }
     fn space(&self) -> io::Result<MapSpace> {
         self.0.space()
+    }
+    fn ahead(&self) -> Option<Ahead> {
+        self.0.ahead()
     }
 }
 
@@ -176,6 +190,7 @@ pub struct Journal {
     /// Bytes that were taken in since the store was full.
     spared: Cell<u64>,
     last_append: Cell<Option<Instant>>,
+    taking: Taking,
     counters: Rc<MetaCounters>,
     times: MetaTimes,
 }
@@ -248,13 +263,15 @@ impl Journal {
             room_last: Cell::new(Room::Ample),
             spared: Cell::new(0),
             last_append: Cell::new(None),
+            taking: Taking::default(),
             counters,
             times: MetaTimes::default(),
         };
         {
             let mut log = journal.log.borrow_mut();
-            commit(&mut store, log.as_mut().expect("nobody has it yet"))?;
+            commit(&mut store, log.as_mut().expect("nobody has it yet"), None)?;
         }
+        journal.taking.begin(store.kv().ahead());
         Ok((store, journal))
     }
 
@@ -321,6 +338,7 @@ impl Journal {
         let begun = Instant::now();
         log.as_mut().expect("a batch exists only while the log is here").append(&records)?;
         self.times.log_write.add(begun.elapsed());
+        self.taking.log_has(log.as_ref().map_or(0, Log::bytes));
         drop(log);
         self.appended.set(self.appended.get() + 1);
         self.last_append.set(Some(task::now()));
@@ -438,10 +456,12 @@ impl Journal {
         self.flush()?;
         let begun = Instant::now();
         let mut log = self.log.borrow_mut().take().context("the log is away")?;
+        let next = self.taking.next();
         let (store, log) = task::blocking(move || {
-            commit(&mut store, &mut log).map(|()| (store, log)).map_err(io::Error::other)
+            commit(&mut store, &mut log, next).map(|()| (store, log)).map_err(io::Error::other)
         })
         .await?;
+        self.taking.begin(store.kv().ahead());
         *self.log.borrow_mut() = Some(log);
         self.synced.set(self.appended.get());
         self.is_in_doubt.set(false);
@@ -518,16 +538,22 @@ fn commit_until(store: &mut Store<Rows>, generation: u64, applied: u64) -> io::R
     let failed = |error: Errno| io::Error::other(error.to_string());
     store.save_replies().map_err(failed)?;
     store.kv_mut().put(APPLIED, &row).map_err(failed)?;
-    store.kv_mut().checkpoint()
+    store.kv_mut().checkpoint()?;
+    store.kv().ahead().into_iter().for_each(Ahead::take);
+    Ok(())
 }
 
 /// The map's commit says which log goes on from it, so both change at once.
-pub(super) fn commit(store: &mut Store<Rows>, log: &mut Log) -> anyhow::Result<()> {
+pub(super) fn commit(
+    store: &mut Store<Rows>,
+    log: &mut Log,
+    ready: Option<Next>,
+) -> anyhow::Result<()> {
     let next = log.generation() + 1;
     store.save_replies()?;
     store.kv_mut().put(GENERATION, &next.to_le_bytes())?;
     store.kv_mut().checkpoint()?;
-    log.rotate(next)?;
+    log.rotate(next, ready)?;
     Ok(())
 }
 

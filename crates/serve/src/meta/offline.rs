@@ -40,7 +40,7 @@ impl Offline {
 
     /// Brings what was changed to the disk.
     pub fn save(mut self) -> anyhow::Result<()> {
-        journal::commit(&mut self.store.borrow_mut(), &mut self.log)
+        journal::commit(&mut self.store.borrow_mut(), &mut self.log, None)
             .context("cannot save the store")
     }
 

@@ -117,7 +117,7 @@ fn a_mark_counts_in_its_own_place_only() {
     // As a client might send it in the content of a file.
     let mark = &whole[27..27 + mark::MARK_BYTES as usize];
     let mut log = Log::open(Arc::new(OsDisk), dir.path(), 1).unwrap();
-    log.rotate(2).unwrap();
+    log.rotate(2, None).unwrap();
     log.append(&[b"torn", mark]).unwrap();
     let path = path_of(dir.path(), 2);
     let mut bytes = fs::read(&path).unwrap();
@@ -155,12 +155,94 @@ fn an_append_after_a_torn_tail_is_not_lost() {
 fn rotation_begins_an_empty_log_and_removes_the_old_one() {
     let (dir, mut log) = written(&[b"old"]);
     let handle = log.sync_handle();
-    log.rotate(2).unwrap();
+    log.rotate(2, None).unwrap();
     log.append(&[b"new"]).unwrap();
     handle.sync().unwrap();
     assert_eq!(read(dir.path(), 2).0, [b"new"]);
     assert!(!path_of(dir.path(), 1).exists());
-    assert!(log.rotate(2).is_err(), "generations only grow");
+    assert!(log.rotate(2, None).is_err(), "generations only grow");
+}
+
+#[test]
+fn a_log_that_was_made_ahead_has_its_room_and_goes_on_as_any_other() {
+    use crate::sim::{DiskProfile, Rng, SimDisk};
+    let (disk, dir) = (SimDisk::new(DiskProfile::default(), Rng::new(1)), Path::new("/d"));
+    disk.make_dir(dir).unwrap();
+    let mut log = Log::open(Arc::new(disk.clone()), dir, 1).unwrap();
+    log.append(&[b"old"]).unwrap();
+    let next = log.making_next(1 << 20).make().unwrap();
+    log.append(&[b"older"]).unwrap();
+    let names = || {
+        let mut names = disk.list(dir).unwrap();
+        names.sort();
+        names
+    };
+    assert_eq!(names(), ["log.00000001", "log.next"]);
+    log.rotate(2, Some(next)).unwrap();
+    assert_eq!(names(), ["log.00000001", "log.00000002"]);
+    log.removing_older()().unwrap();
+    assert_eq!(names(), ["log.00000002"]);
+    disk.set_capacity(disk.used());
+    log.append(&[&[7; 1 << 19]]).expect("it has its room already");
+    log.append(&[&[7; 1 << 20]]).expect_err("that is more");
+    log.sync_handle().sync().unwrap();
+    drop(log);
+    disk.lose_power();
+    let mut records = Vec::new();
+    replay(&disk, dir, 2, |record| {
+        records.push(record.len());
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(records, [1 << 19]);
+}
+
+#[test]
+fn a_log_that_was_made_ahead_for_nothing_is_gone_after_a_start() {
+    let (dir, log) = written(&[b"one"]);
+    let next = || dir.path().join("log.next");
+    drop(log.making_next(4096).make().unwrap());
+    assert!(next().exists());
+    drop(log);
+    let mut log = Log::open(Arc::new(OsDisk), dir.path(), 1).unwrap();
+    assert!(!next().exists());
+    log.append(&[b"two"]).unwrap();
+    assert_eq!(read(dir.path(), 1).0, [&b"one"[..], b"two"]);
+}
+
+#[test]
+fn a_log_that_was_made_ahead_and_has_gone_is_made_then() {
+    let (dir, mut log) = written(&[b"one"]);
+    let next = log.making_next(4096).make().unwrap();
+    fs::remove_file(dir.path().join("log.next")).unwrap();
+    log.rotate(2, Some(next)).unwrap();
+    log.append(&[b"two"]).unwrap();
+    assert_eq!(read(dir.path(), 2).0, [b"two"]);
+    let next = log.making_next(4096).make().unwrap();
+    log.forget_next().unwrap();
+    assert!(!dir.path().join("log.next").exists());
+    drop(next);
+}
+
+#[test]
+fn what_another_thread_has_removed_meanwhile_is_removed() {
+    let (dir, _log) = written(&[b"one"]);
+    let path = path_of(dir.path(), 1);
+    remove(&OsDisk, &path).unwrap();
+    remove(&OsDisk, &path).unwrap();
+}
+
+#[test]
+fn a_disk_without_room_for_a_log_ahead_keeps_what_it_has() {
+    use crate::sim::{DiskProfile, Rng, SimDisk};
+    let (disk, dir) = (SimDisk::new(DiskProfile::default(), Rng::new(1)), Path::new("/d"));
+    disk.make_dir(dir).unwrap();
+    let log = Log::open(Arc::new(disk.clone()), dir, 1).unwrap();
+    let used = disk.used();
+    disk.set_capacity(used + 4096);
+    log.making_next(1 << 20).make().unwrap_err();
+    assert_eq!(disk.used(), used);
+    assert_eq!(disk.list(dir).unwrap(), ["log.00000001"]);
 }
 
 #[test]
@@ -194,7 +276,7 @@ fn a_log_whose_sync_has_failed_is_not_synced_again_until_it_is_rotated() {
     sync.sync().unwrap_err();
     log.append(&[b"two"]).unwrap();
     sync.sync().unwrap_err();
-    log.rotate(2).unwrap();
+    log.rotate(2, None).unwrap();
     assert!(!is_in_doubt(&disk, dir));
     log.append(&[b"three"]).unwrap();
     sync.sync().unwrap();
@@ -311,7 +393,7 @@ fn a_sync_that_fails_after_its_log_has_ended_leaves_no_doubt() {
     let sync = log.sync_handle();
     let late = std::thread::spawn(move || sync.sync());
     file.is_syncing();
-    log.rotate(2).unwrap();
+    log.rotate(2, None).unwrap();
     file.is_let_go.store(true, Ordering::SeqCst);
     file.changed.notify_all();
     late.join().unwrap().unwrap_err();

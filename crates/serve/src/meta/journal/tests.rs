@@ -156,6 +156,51 @@ fn a_checkpoint_begins_the_log_anew_and_loses_nothing() {
     assert!(has(&mut store, "before") && has(&mut store, "after"));
 }
 
+/// Names of the files that are logs, or are to be.
+fn logs(lab: &Lab) -> Vec<String> {
+    let names = lab.disk.list(Path::new(DIR)).unwrap();
+    let mut names: Vec<String> =
+        names.iter().map(|name| name.to_string_lossy().into_owned()).collect();
+    names.retain(|name| name.starts_with("log."));
+    names.sort();
+    names
+}
+
+#[test]
+fn a_log_that_is_half_full_is_followed_by_one_that_was_made_meanwhile() {
+    let lab = Lab::new();
+    lab.disk.set_capacity(2 << 30);
+    let (mut store, journal) = lab.open();
+    let (generation, _) = log_of(&journal);
+    let name = |generation: u64| format!("log.{generation:08}");
+    // The checkpoint comes before anybody reads this.
+    let padding = |journal: &Journal, bytes: u64| {
+        let filler = vec![1; bytes as usize];
+        let mut log = journal.log.borrow_mut();
+        let log = log.as_mut().unwrap();
+        log.append(&[&filler]).unwrap();
+        journal.taking.log_has(log.bytes());
+    };
+    journal.take_room_now();
+    padding(&journal, LOG_BYTES_MAX / 2 - 64);
+    journal.take_room_now();
+    assert_eq!(logs(&lab), [name(generation)], "it is not half full");
+    padding(&journal, 64);
+    journal.take_room_now();
+    assert_eq!(logs(&lab), [name(generation), "log.next".to_owned()]);
+    make(&mut store, &journal, "before");
+    let mut store = run(journal.checkpoint(store)).unwrap();
+    assert_eq!(log_of(&journal), (generation + 1, 0));
+    assert_eq!(logs(&lab), [name(generation), name(generation + 1)]);
+    journal.take_room_now();
+    assert_eq!(logs(&lab), [name(generation + 1)], "the older one is removed beside the service");
+    make(&mut store, &journal, "after");
+    journal.flush().unwrap();
+    drop((store, journal));
+    let (mut store, _journal) = lab.open();
+    assert!(has(&mut store, "before") && has(&mut store, "after"));
+}
+
 #[test]
 fn after_a_failed_sync_no_answer_goes_before_the_checkpoint() {
     let lab = Lab::new();
