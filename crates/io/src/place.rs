@@ -16,7 +16,8 @@
 //! What always holds:
 //! - it joins only where [`WINDOW`] requests came in turn, almost all of them small and from one caller;
 //! - it stays only where it measured that requests come faster than before;
-//! - it meets the caller only when a request comes late: that costs something, and who is here comes in time;
+//! - it meets the caller only when a request that was awaited comes late: that costs something. Who is here comes in time, or
+//!   its request is there when the CPU is left to this thread;
 //! - what disturbs a conversation ends it when it comes often: [`DISTURBED_MAX`] times in some
 //!   [`CALM`] requests each. A tree of files has a large one here and there, and a script many programs;
 //! - each attempt that did not help doubles the time until the next one.
@@ -149,9 +150,9 @@ impl Default for Placement {
 }
 
 impl Placement {
-    /// A request came from `caller`, and nobody else waited for an answer. The clock is looked at now
-    /// and then only, where it rests.
-    pub fn alone(&mut self, caller: u64, now: impl Fn() -> Instant) -> Act {
+    /// A request came from `caller`, and nobody else waited for an answer. `was_awaited` says whether it was looked for in vain
+    /// before. The clock is looked at now and then only, where it rests.
+    pub fn alone(&mut self, caller: u64, was_awaited: bool, now: impl Fn() -> Instant) -> Act {
         let before = self.caller.replace(caller);
         if before.is_some_and(|before| before != caller) {
             self.forgive();
@@ -164,8 +165,8 @@ impl Placement {
         self.count += 1;
         match self.state {
             State::Watching => self.watch(now()),
-            State::Trial(before) => self.try_out(before, now()),
-            State::Settled(stay) => self.look(stay, now()),
+            State::Trial(before) => self.try_out(before, was_awaited, now()),
+            State::Settled(stay) => self.look(stay, was_awaited, now()),
             State::Resting(until) => {
                 if self.count.is_multiple_of(WINDOW) && now() >= until {
                     self.begin(State::Watching);
@@ -237,16 +238,16 @@ impl Placement {
         }
     }
 
-    fn try_out(&mut self, before: Duration, now: Instant) -> Act {
+    fn try_out(&mut self, before: Duration, was_awaited: bool, now: Instant) -> Act {
         // The first ones still pay for the move, and for whoever has not come yet.
         if self.count <= SETTLING {
             return if self.count.is_multiple_of(PATIENCE) { Act::Meet } else { Act::Stay };
         }
         match self.pace.note(now) {
-            (gap, None) if is_slower(gap, before) && self.count.is_multiple_of(PATIENCE) => {
-                Act::Meet
+            (gap, None) => {
+                let is_late = was_awaited && is_slower(gap, before);
+                if is_late && self.count.is_multiple_of(PATIENCE) { Act::Meet } else { Act::Stay }
             }
-            (_, None) => Act::Stay,
             (_, Some(gap)) if gap * 10 <= before * 9 => {
                 self.rest = REST_MIN;
                 let until = now + SETTLED_MAX;
@@ -260,7 +261,7 @@ impl Placement {
         }
     }
 
-    fn look(&mut self, mut stay: Stay, now: Instant) -> Act {
+    fn look(&mut self, mut stay: Stay, was_awaited: bool, now: Instant) -> Act {
         let (gap, median) = self.pace.note(now);
         if median.is_some() && now >= stay.until {
             self.begin(State::Watching);
@@ -268,7 +269,7 @@ impl Placement {
         }
         stay.usual = median.unwrap_or(stay.usual);
         stay.patience = stay.patience.saturating_sub(1);
-        let meets = stay.patience == 0 && is_slower(gap, stay.usual);
+        let meets = was_awaited && stay.patience == 0 && is_slower(gap, stay.usual);
         if meets {
             stay.patience = PATIENCE;
         }
@@ -330,6 +331,8 @@ mod tests {
         joined: bool,
         /// The caller went to the other CPU, and was not met yet.
         parted: bool,
+        /// Its requests are looked for in vain before they come, although it is here.
+        is_awaited: bool,
         acts: Vec<Act>,
     }
 
@@ -342,6 +345,7 @@ mod tests {
                 together: Duration::from_micros(together_us),
                 joined: false,
                 parted: false,
+                is_awaited: true,
                 acts: Vec::new(),
             }
         }
@@ -349,7 +353,8 @@ mod tests {
         fn ask(&mut self, caller: u64, times: u32) {
             for _ in 0..times {
                 self.now += if self.joined && !self.parted { self.together } else { self.apart };
-                let act = self.placement.alone(caller, || self.now);
+                let was_awaited = self.parted || !self.joined || self.is_awaited;
+                let act = self.placement.alone(caller, was_awaited, || self.now);
                 self.note(act);
             }
         }
@@ -410,6 +415,23 @@ mod tests {
         }
         assert!(scene.joined);
         assert_eq!(scene.meets(), meets + 10);
+    }
+
+    #[test]
+    fn a_caller_that_has_more_to_do_between_two_files_is_not_met_for_that() {
+        let mut scene = Scene::new(20, 10);
+        scene.ask(7, 1000);
+        let meets = scene.meets();
+        scene.is_awaited = false;
+        for _ in 0..1000 {
+            scene.now += Duration::from_micros(50);
+            scene.ask(7, 6);
+        }
+        assert!(scene.joined);
+        assert_eq!(scene.meets(), meets);
+        scene.parted = true;
+        scene.ask(7, 1);
+        assert!(!scene.parted, "that one was somewhere else");
     }
 
     #[test]

@@ -28,6 +28,7 @@ use covey_ninep::tree::Errno;
 use covey_wire::{Blame, Bytes, Payload};
 use gate::{Stood, Waiting, Waits};
 use rustix::io::Errno as OsError;
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -39,6 +40,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::sync::Notify;
 
 /// A successful answer.
 #[derive(Debug)]
@@ -195,7 +197,7 @@ fn admit<S: Service>(
         request => {
             let waiting =
                 service.is_wait(&request).then(|| Box::new(waits.enter(header.unique, message)));
-            let (waits, meeting) = callers.note(&header);
+            let (waits, meeting) = callers.note(&header, device.has_none.get());
             let (device, unique) = (device.clone(), Some(header.unique));
             let reply = PendingReply { device, unique, waits, meeting };
             let (name, patience) = (request.name(), service.patience(&request));
@@ -271,7 +273,9 @@ async fn answer(
     };
     // Out of the table before the reply: the kernel sends no interrupt for what it has an answer to.
     drop(interrupted);
+    let device = reply.device.clone();
     end(name, outcome, reply);
+    device.answered.notify_one();
 }
 
 fn end(name: &str, outcome: Result<Answer, Errno>, reply: PendingReply) {
@@ -314,8 +318,11 @@ impl PendingReply {
 
     fn send(mut self, outcome: Result<Answer, Errno>) {
         // Before the reply: the caller may ask again before the call returns.
-        if let (Some(waits), Ok(Answer::Data(data))) = (self.waits.take(), &outcome) {
-            waits.note(data.len());
+        if let Some(waits) = self.waits.take() {
+            self.device.has_none.set(false);
+            if let Ok(Answer::Data(data)) = &outcome {
+                waits.note(data.len());
+            }
         }
         let Some(unique) = self.unique.take() else { return };
         match self.meeting.take() {
@@ -336,6 +343,10 @@ impl Drop for PendingReply {
 /// One clone of /dev/fuse, non-blocking.
 struct Device {
     fd: AsyncFd<OwnedFd>,
+    /// It was looked at in vain since somebody who waited was answered.
+    has_none: Cell<bool>,
+    /// A task has answered somebody, who may have asked again while that was written.
+    answered: Notify,
 }
 
 impl Device {
@@ -345,16 +356,23 @@ impl Device {
         // replacement is unsafe.
         #[allow(deprecated)]
         let fd = AsyncFd::with_interest(fd, WAKE)?;
-        Ok(Device { fd })
+        Ok(Device { fd, has_none: Cell::default(), answered: Notify::new() })
     }
 
     /// The next message; none once the file system is unmounted.
     async fn receive(&self, buffers: &mut Buffers) -> io::Result<Option<Bytes>> {
         loop {
-            let mut guard = self.fd.ready(WAKE).await?;
+            let guard = tokio::select! {
+                biased;
+                guard = self.fd.ready(WAKE) => Some(guard?),
+                () = self.answered.notified() => None,
+            };
             match buffers.fill(|room| rustix::io::read(self.fd.get_ref(), room)) {
                 Ok(message) => return Ok(Some(message)),
-                Err(OsError::AGAIN) => guard.clear_ready(),
+                Err(OsError::AGAIN) => {
+                    self.has_none.set(true);
+                    guard.into_iter().for_each(|mut guard| guard.clear_ready());
+                }
                 // NOENT: the request was taken back while it was being copied.
                 Err(OsError::INTR | OsError::NOENT) => {}
                 Err(OsError::NODEV | OsError::CONNABORTED) => return Ok(None),
@@ -456,3 +474,33 @@ const ANSWERED_MAX: usize = 4;
 
 /// FUSE_NOTIFY_INVAL_INODE, where a reply has its error.
 const NOTIFY_INVAL_INODE: u32 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixDatagram;
+    use std::task::Waker;
+
+    #[test]
+    fn the_device_is_looked_at_again_when_a_task_has_answered() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (kernel, ours) = UnixDatagram::pair().unwrap();
+            let device = Device::new(ours.into()).unwrap();
+            let mut buffers = Buffers::new(4096);
+            let mut message = Box::pin(device.receive(&mut buffers));
+            let mut look = || message.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(look().is_pending());
+            device.has_none.set(false);
+            device.answered.notify_one();
+            assert!(look().is_pending());
+            assert!(device.has_none.get(), "the caller may be somewhere else");
+            device.has_none.set(false);
+            kernel.send(b"a request").unwrap();
+            device.answered.notify_one();
+            let Poll::Ready(Ok(Some(found))) = look() else { panic!("it is there already") };
+            assert_eq!(&found[..], b"a request");
+            assert!(!device.has_none.get());
+        });
+    }
+}

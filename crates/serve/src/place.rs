@@ -63,7 +63,7 @@ impl Observer<Stream> for Conversation {
             },
             (Clients::Programs, Shared { front: Some(front), .. }) => {
                 if is_alone {
-                    front.alone(self.number, || match self.pid {
+                    front.alone(self.number, true, || match self.pid {
                         Some(pid) => Whereabouts::OfThread(pid),
                         None => {
                             stream.incoming_cpu().map_or(Whereabouts::Unknown, Whereabouts::Cpu)

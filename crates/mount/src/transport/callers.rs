@@ -37,9 +37,9 @@ impl Callers {
         Callers { front, waiting: Rc::default() }
     }
 
-    /// A request was read: who waits, and how it is to be woken. Nobody waits for what the kernel says for itself, such as
-    /// RELEASE.
-    pub fn note(&mut self, header: &Header) -> (Option<Waits>, Option<Meeting>) {
+    /// A request was read, after the device had been looked at in vain or not: who waits, and how it is to be woken. Nobody
+    /// waits for what the kernel says for itself, such as RELEASE.
+    pub fn note(&mut self, header: &Header, was_awaited: bool) -> (Option<Waits>, Option<Meeting>) {
         let Some(front) = self.front.as_mut().filter(|_| header.pid != 0) else {
             return (None, None);
         };
@@ -47,7 +47,7 @@ impl Callers {
             front.large();
         }
         if Rc::strong_count(&self.waiting) == 1 {
-            front.alone(header.pid.into(), || Whereabouts::Waits(header.pid))
+            front.alone(header.pid.into(), was_awaited, || Whereabouts::Waits(header.pid))
         } else {
             front.crowd()
         }

@@ -58,13 +58,13 @@ impl Front {
         Some(Front { placement: Placement::default(), seat, asked: None, meets: None })
     }
 
-    /// A request of `caller` has come, and nobody else waits. `place` says where the caller runs; it
-    /// is asked once in a while.
-    pub fn alone(&mut self, caller: u64, place: impl Fn() -> Whereabouts) {
+    /// A request of `caller` has come, after it was looked for in vain or not, and nobody else waits. `place` says where
+    /// the caller runs; it is asked once in a while.
+    pub fn alone(&mut self, caller: u64, was_awaited: bool, place: impl Fn() -> Whereabouts) {
         self.seat.served();
         self.learn();
         self.hear();
-        match self.placement.alone(caller, Instant::now) {
+        match self.placement.alone(caller, was_awaited, Instant::now) {
             Act::Stay => {}
             Act::Leave => self.leave(),
             // Where none is idle nobody is woken on it, and who yields to all may wait for long.
