@@ -91,6 +91,8 @@ pub async fn serve_with(
     refuse_sandboxed_programs(&node)?;
     // Early, while there is little to be copied, and no file open that others must not have.
     let starter = node.is(Role::Launch).then(Starter::fork).transpose()?;
+    // The programs of users, started by that one, have their usual turns: this node's work is what they may interrupt.
+    covey_io::os::place::make_way();
     // Whatever may fail for want of a right or a port fails before the store is touched.
     let key = read_key(config)?;
     let listeners = listen(&node, key.is_some()).await?;

@@ -67,6 +67,7 @@ fn side(path: &OsStr) -> Side {
 
 /// Runs the command.
 pub async fn run(args: Args, context: &Context) -> Result<()> {
+    covey_io::os::place::make_way();
     let (to, from) = args.paths.split_last().expect("clap wants two paths or more");
     check_sides(from, to)?;
     let umask = mkdir::umask();

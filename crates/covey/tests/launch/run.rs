@@ -138,6 +138,35 @@ fn a_program_runs_on_every_node_and_its_output_is_told_apart() {
     assert_eq!(lines, ["io1/0: 0", "io1/1: 1", "io2/2: 0", "io2/3: 1"]);
 }
 
+/// How long the turns of a process are, as Linux lists it since it can be chosen.
+fn turns(list: &str) -> Option<String> {
+    let line = list.lines().find(|line| line.starts_with("se.slice"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+#[test]
+fn programs_have_their_usual_turns_and_their_node_makes_way_for_them() {
+    let of = |file: &str| turns(&fs::read_to_string(file).ok()?);
+    let Some(usual) = of("/proc/self/sched") else {
+        return skip("needs a kernel that lists in /proc/PID/sched how long turns are");
+    };
+    let cluster = cluster(1);
+    let node = format!("/proc/{}/sched", cluster.pid("io1").as_raw_nonzero());
+    let done = started(&cluster, &["-w", "io1", "cat", "/proc/self/sched"]);
+    assert_eq!(turns(&done.stdout), Some(usual.clone()), "{done}");
+    if can_choose_turns() {
+        assert_ne!(of(&node), Some(usual));
+    }
+}
+
+/// Whether nodes ask for turns of another length: since Linux 6.12, and where there are CPUs to choose from.
+fn can_choose_turns() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split('.').map_while(|word| word.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(12))
+        && std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1)
+}
+
 #[test]
 fn what_follows_the_program_is_its_own() {
     let cluster = cluster(1);

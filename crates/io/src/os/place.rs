@@ -18,16 +18,20 @@
 //! - a thread that answers reads nothing of /proc that waits for who asks it: a scout does;
 //! - threads that one that has moved starts do not stay there ([`everywhere`]).
 //!
+//! Who moves much data says besides that others are more urgent ([`make_way`]).
+//!
 //! `COVEY_PLACEMENT=off` in the environment turns all of it off.
 
 mod follower;
 mod front;
 mod guard;
 mod scout;
+mod slice;
 mod thread;
 
 pub use follower::Follower;
 pub use front::{Front, Meeting, Whereabouts};
+pub use slice::{make_way, usual_turns};
 pub use thread::run_first;
 pub(crate) use thread::{apart_from, current_cpu};
 

@@ -126,6 +126,7 @@ fn last_error() -> io::Error {
 /// Runs a worker's program on this thread, by the library for it: the program's own copy, or else `library`. `words` are the
 /// number of a socket, which is the library's from here on, the program, and its arguments. What the library answers.
 pub fn work(library: Option<&Path>, program: &Path, words: &[CString]) -> io::Result<c_int> {
+    super::place::usual_turns();
     let shared = match library {
         Some(library) => Some(Program::load_global(library)?),
         None => None,
