@@ -91,6 +91,7 @@ round_of_clients() {
 # The tests of a file system, through a directory.
 through_directory() {
     local system=$1 where=$2 pids=$3 fs=$dir/fsbench
+    only_peer "$system"
     rm -rf "$where/stream" "$where/empty" "$where/small"
     measure "$system" write "$pids" "$fs" write "$where/stream" "$bytes"
     measure "$system" overwrite "$pids" "$fs" overwrite "$where/stream" "$bytes"

@@ -135,6 +135,7 @@ stop_all() {
     local code=$? pid
     trap - EXIT ERR
     set +e
+    wake_peers
     for pid in $export_pid $before_export_pid $diod_pid $floor_pid; do kill "$pid" 2>/dev/null; done
     case $suite in
     clients) stop_machines ;;

@@ -102,6 +102,7 @@ round_of_tree() {
 through_tree() {
     local system=$1 at=$2/tree-$1 pids=$3
     [[ $system =~ $columns ]] || return 0
+    only_peer "$system"
     rm -rf "$at"
     mkdir "$at" "$at/untar"
     step "$system" cp-in "$pids" cp -a "$dir/source" "$at/copy"
