@@ -254,6 +254,11 @@ impl Meta {
         self.stores.borrow().get(server) == Some(&Standing::Known)
     }
 
+    /// Whether it is not known yet what the server serves from: this server has just started, or that one does not run.
+    pub(super) fn is_unmet(&self, server: usize) -> bool {
+        self.stores.borrow().get(server) == Some(&Standing::Unmet)
+    }
+
     pub(super) fn stand(&self, server: u16, standing: Standing) {
         self.stores.borrow_mut()[usize::from(server)] = standing;
     }

@@ -130,6 +130,9 @@ impl Meta {
         }
         let places = store.places();
         let is_open = places.get(usize::from(server)).is_some_and(|at| at & CLOSED == 0);
+        if is_open && self.is_unmet(usize::from(server)) {
+            return Err(Errno::because(Errno::EAGAIN, "the I/O server has not been met yet"));
+        }
         if !is_open || !self.may_serve(usize::from(server)) {
             return Err(Errno::because(
                 Errno::EIO,

@@ -136,7 +136,7 @@ impl Job<'_> {
                     self.fs.shared.net.sleep(PAUSE).await;
                     continue;
                 }
-                // Another one is held, which nobody notices.
+                // Another one is held, which nobody notices, or the server is yet to be met.
                 Err(error) if error.code() == Errno::EAGAIN && waits < WAITS => {
                     waits += 1;
                     self.fs.shared.net.sleep(PAUSE).await;
