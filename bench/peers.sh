@@ -111,20 +111,27 @@ start_diod() {
     wait_for_port "$diod_port" || { left_out+=("diod: $(tail -1 "$dir/diod.log")") && diod_pid=; }
 }
 
+# The processes of the peers that were started.
+peer_pids() {
+    local peer
+    for peer in gluster moose; do
+        if [ -d "$dir/$peer" ]; then pids_with "$dir/$peer/"; fi
+    done
+}
+
 # only_peer gluster|moose|none: the daemons of the other peers stand still until the next call. A chunk server of MooseFS wakes 1,500
 # times a second at the highest priority, also while nobody asks for anything.
 only_peer() {
-    local others
-    others=$(pids_with "$dir/gluster/")$'\n'$(pids_with "$dir/moose/")
-    [ -n "${others//[[:space:]]/}" ] || return 0
+    local pids try
+    pids=$(peer_pids)
+    [ -n "$pids" ] || return 0
     # Those that end meanwhile are none of its parts.
     # shellcheck disable=SC2086 # several
-    kill -STOP $others 2>/dev/null || true
+    kill -STOP $pids 2>/dev/null || true
     case $1 in gluster | moose) ;; *) return 0 ;; esac
     # shellcheck disable=SC2046
     kill -CONT $(pids_with "$dir/$1/") 2>/dev/null || true
     # Its parts have missed each other for some time, and meet anew.
-    local try
     for try in $(seq 60); do
         sleep 1
         # shellcheck disable=SC2016
@@ -136,9 +143,9 @@ only_peer() {
 # Nobody stands still any more.
 wake_peers() {
     local pids
-    pids=$(pids_with "$dir/gluster/")$'\n'$(pids_with "$dir/moose/")
+    pids=$(peer_pids)
     # shellcheck disable=SC2086
-    [ -z "${pids//[[:space:]]/}" ] || kill -CONT $pids 2>/dev/null || true
+    [ -z "$pids" ] || kill -CONT $pids 2>/dev/null || true
 }
 
 stop_peers() {
@@ -148,8 +155,8 @@ stop_peers() {
     umount -l "$dir/moose/mnt" 2>/dev/null
     # A master whose directory has gone would spin for ever: nobody is left behind.
     for signal in TERM TERM KILL; do
-        pids=$(pids_with "$dir/gluster/")$'\n'$(pids_with "$dir/moose/")
-        [ -n "${pids//[[:space:]]/}" ] || break
+        pids=$(peer_pids)
+        [ -n "$pids" ] || break
         # shellcheck disable=SC2086 # several
         kill -"$signal" $pids 2>/dev/null
         sleep 2

@@ -1,5 +1,6 @@
 use super::*;
 use crate::os::disk::OsDisk;
+use crate::sim::{DiskProfile, Rng, SimDisk};
 use std::fs;
 use std::sync::Condvar;
 
@@ -151,6 +152,13 @@ fn an_append_after_a_torn_tail_is_not_lost() {
     assert_eq!(read(dir.path(), 1).0, [&b"first"[..], b"second"]);
 }
 
+/// A disk that can fail, and a directory on it.
+fn disk_with_dir() -> (SimDisk, &'static Path) {
+    let (disk, dir) = (SimDisk::new(DiskProfile::default(), Rng::new(1)), Path::new("/d"));
+    disk.make_dir(dir).unwrap();
+    (disk, dir)
+}
+
 #[test]
 fn rotation_begins_an_empty_log_and_removes_the_old_one() {
     let (dir, mut log) = written(&[b"old"]);
@@ -165,9 +173,7 @@ fn rotation_begins_an_empty_log_and_removes_the_old_one() {
 
 #[test]
 fn a_log_that_was_made_ahead_has_its_room_and_goes_on_as_any_other() {
-    use crate::sim::{DiskProfile, Rng, SimDisk};
-    let (disk, dir) = (SimDisk::new(DiskProfile::default(), Rng::new(1)), Path::new("/d"));
-    disk.make_dir(dir).unwrap();
+    let (disk, dir) = disk_with_dir();
     let mut log = Log::open(Arc::new(disk.clone()), dir, 1).unwrap();
     log.append(&[b"old"]).unwrap();
     let next = log.making_next(1 << 20).make().unwrap();
@@ -234,9 +240,7 @@ fn what_another_thread_has_removed_meanwhile_is_removed() {
 
 #[test]
 fn a_disk_without_room_for_a_log_ahead_keeps_what_it_has() {
-    use crate::sim::{DiskProfile, Rng, SimDisk};
-    let (disk, dir) = (SimDisk::new(DiskProfile::default(), Rng::new(1)), Path::new("/d"));
-    disk.make_dir(dir).unwrap();
+    let (disk, dir) = disk_with_dir();
     let log = Log::open(Arc::new(disk.clone()), dir, 1).unwrap();
     let used = disk.used();
     disk.set_capacity(used + 4096);
@@ -262,9 +266,7 @@ fn an_error_of_the_visitor_cuts_nothing() {
 
 #[test]
 fn a_log_whose_sync_has_failed_is_not_synced_again_until_it_is_rotated() {
-    use crate::sim::{DiskProfile, Rng, SimDisk};
-    let (disk, dir) = (SimDisk::new(DiskProfile::default(), Rng::new(1)), Path::new("/d"));
-    disk.make_dir(dir).unwrap();
+    let (disk, dir) = disk_with_dir();
     let mut log = Log::open(Arc::new(disk.clone()), dir, 1).unwrap();
     log.append(&[b"one"]).unwrap();
     disk.fail_syncs(1);
@@ -284,7 +286,7 @@ fn a_log_whose_sync_has_failed_is_not_synced_again_until_it_is_rotated() {
 
 #[test]
 fn a_log_that_an_earlier_process_could_not_write_can_be_opened() {
-    use crate::sim::{DiskProfile, Rng, Sim, SimDisk};
+    use crate::sim::Sim;
     let _sim = Sim::new(1, false);
     let mut torn = 0;
     for seed in 0..20 {
