@@ -205,7 +205,7 @@ impl<T> Cannot<T> for std::io::Result<T> {
     fn cannot<D: fmt::Display>(self, what: impl FnOnce() -> D) -> Result<T> {
         self.map_err(|error| {
             let text = Error::work(format!("cannot {}: {}", what(), reason(&error)));
-            match error.raw_os_error().and_then(|code| local_hint(code as u32)) {
+            match hint_of(&error) {
                 Some(hint) => text.hint(hint),
                 None => text,
             }
@@ -293,6 +293,11 @@ pub fn reason(error: &std::io::Error) -> String {
 /// Errors about names: the path was told, and the server's reason speaks of numbers.
 fn says_all(code: u32) -> bool {
     [Errno::ENOENT, Errno::EEXIST, Errno::ENOTDIR, Errno::EISDIR, Errno::ENOTEMPTY].contains(&code)
+}
+
+/// What to do about an error of the local system, where more can be said than it says itself.
+pub fn hint_of(error: &std::io::Error) -> Option<&'static str> {
+    local_hint(error.raw_os_error()? as u32)
 }
 
 fn local_hint(code: u32) -> Option<&'static str> {

@@ -51,7 +51,11 @@ fn identity(config: &Config, node: &Node) -> Identity {
 }
 
 fn refused(error: DirectoryError) -> Error {
-    Error::work(format!("cannot use the store: {error}")).hint(error.hint())
+    let why = match &error {
+        DirectoryError::Io(_, why) => covey_cluster::error::hint_of(why),
+        _ => None,
+    };
+    Error::work(format!("cannot use the store: {error}")).hint(why.unwrap_or(error.hint()))
 }
 
 fn format_meta(config: &Config, dir: &Path) -> anyhow::Result<()> {
