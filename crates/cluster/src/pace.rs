@@ -15,7 +15,7 @@
 use crate::config::Config;
 use crate::key::Keys;
 use crate::net::{addresses, dial_node};
-use covey_io::os::net::pacing::{self, Ends, Port};
+use covey_io::os::net::pacing::{self, Ends, Limit, Port};
 use covey_ninep::client::{Conn, WINDOW_BYTES, Window};
 use covey_ninep::message::Message;
 use covey_ninep::tree::{Errno, Result};
@@ -46,9 +46,9 @@ const READ_EVERY_KIB: Duration = Duration::from_micros(250);
 /// The least that may be on its way on a connection: a node that says less is not obeyed to the letter.
 pub const WINDOW_BYTES_MIN: usize = 16 << 10;
 
-/// How long a connection may take to come up, and how often that is looked at.
-const COMES_UP: Duration = Duration::from_secs(5);
-const COMES_UP_STEPS: u32 = 2500;
+/// How often it is looked for a connection that comes up: for a second, and for four more.
+const SOON: Duration = Duration::from_millis(2);
+const BETWEEN: Duration = Duration::from_millis(100);
 
 /// What may be on its way on each of this process's connections to a node: as that node says, else as the cluster's file does.
 pub fn window(server: &str) -> Window {
@@ -191,28 +191,82 @@ impl Followed {
     }
 }
 
-/// Until this process has no connection left that could be paced.
+/// Until this process has no connection left that could be paced, and none has come up since.
 async fn follow(config: &Config, server: &str, keys: &Keys) {
-    if addresses(config, server).is_err() {
-        return;
+    if addresses(config, server).is_ok() {
+        attend(&mut Node { config, server, keys, limits: Limits::default() }).await;
     }
-    // The connection for which it is followed comes up meanwhile.
-    for _ in 0..COMES_UP_STEPS {
-        tokio::time::sleep(COMES_UP / COMES_UP_STEPS).await;
-        if !pacing::list().is_empty() {
-            break;
+}
+
+/// Somebody who says how fast connections may send.
+trait Speaker {
+    /// Whether there are any.
+    fn is_wanted(&self) -> bool;
+    /// Does what is said for as long as there are. An error: nothing is said.
+    async fn listen(&mut self) -> Result<()>;
+    /// The last connection has ended.
+    fn is_left(&mut self);
+    async fn sleep(&self, time: Duration);
+}
+
+/// A connection may come up while it is waited for, or soon after the last one has ended: an initiator logs in anew. It is listened
+/// for at once then: what it sends before is not paced.
+async fn attend(speaker: &mut impl Speaker) {
+    while comes_up(speaker).await {
+        while speaker.is_wanted() {
+            if speaker.listen().await.is_err() {
+                speaker.sleep(PAUSE).await;
+            }
+        }
+        speaker.is_left();
+        // Many that come and go in turn are not many that dial.
+        speaker.sleep(BETWEEN).await;
+    }
+}
+
+/// Whether a connection comes up: most often soon.
+async fn comes_up(speaker: &impl Speaker) -> bool {
+    let soon = std::iter::repeat_n(SOON, 500);
+    for step in soon.chain(std::iter::repeat_n(BETWEEN, 40)) {
+        speaker.sleep(step).await;
+        if speaker.is_wanted() {
+            return true;
         }
     }
-    let mut limits = Limits::default();
-    while !pacing::list().is_empty() {
-        if let Err(error) = listen(config, server, keys, &mut limits).await {
-            tracing::debug!("{server} says nothing about rates: {error}");
-        }
-        limits.lift_all();
-        terms().forget(server, config);
-        tokio::time::sleep(PAUSE).await;
+    false
+}
+
+/// A node that is followed.
+struct Node<'a> {
+    config: &'a Config,
+    server: &'a str,
+    keys: &'a Keys,
+    limits: Limits,
+}
+
+impl Speaker for Node<'_> {
+    fn is_wanted(&self) -> bool {
+        !pacing::list().is_empty()
     }
-    limits.heard.into_iter().for_each(pacing::forget);
+
+    async fn listen(&mut self) -> Result<()> {
+        let listened = listen(self.config, self.server, self.keys, &mut self.limits).await;
+        if let Err(error) = &listened {
+            tracing::debug!("{} says nothing about rates: {error}", self.server);
+        }
+        self.limits.lift_all();
+        terms().forget(self.server, self.config);
+        listened
+    }
+
+    /// Those that come begin slowly again, until it is heard.
+    fn is_left(&mut self) {
+        std::mem::take(&mut self.limits.heard).into_iter().for_each(pacing::forget);
+    }
+
+    async fn sleep(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
 }
 
 async fn listen(config: &Config, server: &str, keys: &Keys, limits: &mut Limits) -> Result<()> {
@@ -273,8 +327,8 @@ impl Limits {
         for (ends, is_sender) in self.flows.difference(&now) {
             pacing::limit(*ends, port_of(*is_sender), None);
         }
-        for (ends, port, rate) in said {
-            pacing::limit(ends, port, Some(rate));
+        for (ends, port, limit) in said {
+            pacing::limit(ends, port, Some(limit));
         }
         self.flows = now;
         let begin = text.lines().filter_map(parse_begin);
@@ -328,13 +382,15 @@ fn port_of(is_sender: bool) -> Port {
 }
 
 /// A line of the file.
-pub fn line(port: Port, (own, other): Ends, rate: u64) -> String {
+pub fn line(port: Port, (own, other): Ends, limit: Limit) -> String {
     let port = if is_sender(port) { "sender" } else { "receiver" };
-    format!("{port} {own} {other} {rate}\n")
+    // Who does not know the last word sends full frames.
+    let frames = if limit.in_half { " half" } else { "" };
+    format!("{port} {own} {other} {}{frames}\n", limit.rate)
 }
 
 /// What a line says; none for one that this version does not know.
-fn parse(line: &str) -> Option<(Ends, Port, u64)> {
+fn parse(line: &str) -> Option<(Ends, Port, Limit)> {
     let mut words = line.split_ascii_whitespace();
     let port = match words.next()? {
         "receiver" => Port::Receiver,
@@ -342,7 +398,8 @@ fn parse(line: &str) -> Option<(Ends, Port, u64)> {
         _ => return None,
     };
     let ends = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    Some((ends, port, words.next()?.parse().ok()?))
+    let rate = words.next()?.parse().ok()?;
+    Some((ends, port, Limit { rate, in_half: words.next() == Some("half") }))
 }
 
 /// A line for the connections to one of the node's addresses that it has not seen yet.

@@ -30,7 +30,7 @@ use covey_cluster::config::Config;
 use covey_cluster::net::ClusterNet;
 use covey_cluster::pace::{SILENCE_MAX, set_windows};
 use covey_cluster::tuned::TuneFile;
-use covey_io::os::net::pacing::{self, Ends, Port};
+use covey_io::os::net::pacing::{self, Ends, Limit, Port};
 use covey_ninep::control::Control;
 use covey_ninep::namespace::Namespace;
 use covey_ninep::text::Text;
@@ -86,7 +86,7 @@ struct Set {
 struct News {
     number: Cell<u64>,
     bell: Bell,
-    lines: RefCell<BTreeMap<(Ends, bool), u64>>,
+    lines: RefCell<BTreeMap<(Ends, bool), Limit>>,
     /// What connections begin with that are not among them, by this machine's address.
     begin: RefCell<BTreeMap<IpAddr, u64>>,
     at: Cell<Option<Instant>>,
@@ -283,18 +283,18 @@ impl Net {
     }
 
     /// The rates of this process's own connections through this node's ports.
-    fn obey_own(&self, lines: &BTreeMap<(Ends, bool), u64>) {
+    fn obey_own(&self, lines: &BTreeMap<(Ends, bool), Limit>) {
         pacing::lift(Port::Sender, |ends| !lines.contains_key(&(*ends, true)));
-        for ((ends, is_sender), rate) in lines {
+        for ((ends, is_sender), limit) in lines {
             if *is_sender {
-                pacing::limit(*ends, Port::Sender, Some(*rate));
+                pacing::limit(*ends, Port::Sender, Some(*limit));
             }
         }
     }
 
     /// What initiators may write to this node's targets: those that no process of ours paces obey R2Ts.
-    fn give_credit(&self, lines: &BTreeMap<(Ends, bool), u64>) {
-        credits::set_rates(|(here, there)| lines.get(&((*there, *here), false)).copied());
+    fn give_credit(&self, lines: &BTreeMap<(Ends, bool), Limit>) {
+        credits::set_rates(|(here, there)| Some(lines.get(&((*there, *here), false))?.rate));
     }
 
     fn free(&self) {
@@ -344,10 +344,11 @@ impl News {
     }
 
     /// Wakes readers where something has changed by more than a little, or nothing was said for a while.
-    fn tell(&self, lines: BTreeMap<(Ends, bool), u64>, begin: BTreeMap<IpAddr, u64>) {
+    fn tell(&self, lines: BTreeMap<(Ends, bool), Limit>, begin: BTreeMap<IpAddr, u64>) {
         let is_old = self.at.get().is_none_or(|at| at.elapsed() > SILENCE_MAX / 4);
-        let is_like = is_like(&self.lines.borrow(), &lines, LIKE)
-            && is_like(&self.begin.borrow(), &begin, LIKE_BEGIN);
+        let full = |rate: &u64| Limit::from(*rate);
+        let is_like = is_like(&self.lines.borrow(), &lines, LIKE, |limit| *limit)
+            && is_like(&self.begin.borrow(), &begin, LIKE_BEGIN, full);
         if !is_old && is_like {
             return;
         }
@@ -361,11 +362,20 @@ impl News {
 
 /// Whether these are the same connections, or addresses, at nearly the same rates. What is little beside the most that one has
 /// may change by more: connections that carry next to nothing are allowed another rate each time.
-fn is_like<K: Eq>(old: &BTreeMap<K, u64>, new: &BTreeMap<K, u64>, part: f64) -> bool {
-    let little = old.values().max().map_or(0, |most| most / 2);
+fn is_like<K: Eq, V>(
+    old: &BTreeMap<K, V>,
+    new: &BTreeMap<K, V>,
+    part: f64,
+    limit: impl Fn(&V) -> Limit,
+) -> bool {
+    let little = old.values().map(|value| limit(value).rate).max().map_or(0, |most| most / 2);
     old.len() == new.len()
-        && old.iter().zip(new).all(|((key, rate), (other, now))| {
-            key == other && rate.abs_diff(*now) as f64 <= part * *rate.max(&little) as f64
+        && old.iter().zip(new).all(|((key, before), (other, now))| {
+            let (before, now) = (limit(before), limit(now));
+            let differs = before.rate.abs_diff(now.rate) as f64;
+            key == other
+                && before.in_half == now.in_half
+                && differs <= part * before.rate.max(little) as f64
         })
 }
 

@@ -17,7 +17,8 @@
 //! - with messages, bulk is ordered at least [`Settings::least`] and at most `1 - margin` of the port;
 //! - the rates of all flows add up to no more than the port's rate for bulk, but for a tenth of its node's fair share for
 //!   each that is quiet, or that was not seen yet;
-//! - the shares are max-min fair among senders, and among the flows of one sender.
+//! - the shares are max-min fair among senders, and among the flows of one sender;
+//! - half frames are asked for where full ones are long and messages short: it is the wire that is shared, not the payload.
 //!
 //! Rates are bytes on the wire in a second, with everything that a frame occupies; [`Port::payload`] converts.
 //! Design note 0036 has the reasons and the argument for stability.
@@ -124,6 +125,8 @@ pub struct Port {
     futile: Futile,
     flows: BTreeMap<u64, Known>,
     bulk: f64,
+    /// Full frames are long beside those of messages.
+    in_half: bool,
     /// Of the last interval in a smoothed value.
     weight: f64,
 }
@@ -152,6 +155,7 @@ impl Port {
             futile: Futile::default(),
             flows: BTreeMap::new(),
             bulk: 0.0,
+            in_half: false,
             weight: 1.0,
         }
     }
@@ -175,6 +179,7 @@ impl Port {
         }
         self.note_flows(seen);
         self.load.add(seen);
+        self.note_frames();
         self.guard.step(&self.load, seen.seconds);
         self.futile.step(self.is_in_vain(), seen.seconds);
         if self.is_guarded() {
@@ -204,6 +209,19 @@ impl Port {
     /// How many frames of messages there are in a second.
     pub fn message_packets(&self) -> f64 {
         self.load.packets()
+    }
+
+    /// Whether bulk is to go in frames of half the length: a full one takes the wire so long that a short message waits longer
+    /// for it than for all else.
+    pub fn wants_half_frames(&self) -> bool {
+        self.in_half && self.is_guarded()
+    }
+
+    fn note_frames(&mut self) {
+        let full = (self.wire.mtu + self.wire.overhead_bytes) as f64;
+        let Some(part) = self.load.frame_bytes().map(|bytes| bytes / full) else { return };
+        let is_short = part <= if self.in_half { SHORT_STILL } else { SHORT };
+        self.in_half = is_short && full / self.rate() > LONG_S;
     }
 
     /// What bulk takes, in bytes on the wire in a second.
@@ -441,6 +459,12 @@ impl Trim {
     }
 }
 
+/// A full frame that takes longer than this is long: one of 1,500 bytes below 246 Mbit/s.
+const LONG_S: f64 = 0.000_05;
+/// Messages whose frames have no more than this part of a full one on the mean are short, and until they have more than that.
+/// Halves would not help long ones.
+const SHORT: f64 = 0.4;
+const SHORT_STILL: f64 = 0.6;
 /// A flow's use is the mean of about this long.
 const USED_OVER_S: f64 = 0.050;
 /// How long a flow that wanted more is taken to want more.

@@ -1,11 +1,18 @@
 use super::*;
+use std::cell::Cell;
 
 #[test]
 fn a_line_is_read_as_it_was_written() {
     for port in [Port::Receiver, Port::Sender] {
         let ends = ("10.0.0.1:5640".parse().unwrap(), "[fd00::1]:7".parse().unwrap());
-        assert_eq!(parse(line(port, ends, 12_345).trim()), Some((ends, port, 12_345)));
+        for in_half in [false, true] {
+            let limit = Limit { rate: 12_345, in_half };
+            assert_eq!(parse(line(port, ends, limit).trim()), Some((ends, port, limit)));
+        }
     }
+    // Of a later version's words the first four count.
+    let later = parse("receiver 10.0.0.1:1 10.0.0.2:2 5 third and more").map(|(.., limit)| limit);
+    assert_eq!(later, Some(5.into()));
     for wrong in ["", "free", "receiver", "receiver 10.0.0.1:1 10.0.0.2 5", "later 1 2 3"] {
         assert_eq!(parse(wrong), None, "{wrong}");
     }
@@ -19,15 +26,71 @@ fn a_node_that_says_a_lot_is_read_less_often() {
     assert!(most >= 25 * READ_EVERY && most < SILENCE_MAX / 10, "{most:?}");
 }
 
+/// A node that is heard while there are connections, at these seconds of a time that passes while it is waited for.
+struct Heard {
+    now: Cell<Duration>,
+    connections: Vec<std::ops::Range<u64>>,
+    answers: bool,
+    listened: Vec<Duration>,
+    left: usize,
+}
+
+impl Speaker for Heard {
+    fn is_wanted(&self) -> bool {
+        self.connections.iter().any(|times| times.contains(&self.now.get().as_secs()))
+    }
+
+    async fn listen(&mut self) -> Result<()> {
+        self.listened.push(self.now.get());
+        while self.answers && self.is_wanted() {
+            self.sleep(READ_EVERY).await;
+        }
+        if self.answers { Ok(()) } else { Err(Errno::ETIMEDOUT.into()) }
+    }
+
+    fn is_left(&mut self) {
+        self.left += 1;
+    }
+
+    async fn sleep(&self, time: Duration) {
+        self.now.set(self.now.get() + time);
+    }
+}
+
+fn heard(connections: &[std::ops::Range<u64>], answers: bool) -> Heard {
+    let (now, connections) = (Cell::default(), connections.to_vec());
+    let mut heard = Heard { now, connections, answers, listened: Vec::new(), left: 0 };
+    // Time passes by itself.
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(attend(&mut heard));
+    heard
+}
+
+/// An initiator that had logged in anew sent as it liked for two seconds: those who obeyed were all freed then, too.
+#[test]
+fn a_connection_that_comes_after_the_last_has_ended_is_listened_for_at_once() {
+    let found = heard(&[1..3, 4..6, 20..30], true);
+    assert_eq!(found.listened, [1, 4].map(Duration::from_secs));
+    // For one that does not come nobody looks for long.
+    assert_eq!((found.left, found.now.get()), (2, Duration::from_secs(11) + BETWEEN));
+}
+
+#[test]
+fn a_node_that_says_nothing_is_asked_every_two_seconds() {
+    let found = heard(&[1..5, 5..10], false);
+    assert_eq!(found.listened, [1, 3, 5, 7, 9].map(Duration::from_secs));
+    assert_eq!(found.left, 1);
+}
+
 #[test]
 fn a_limit_that_is_not_repeated_is_lifted() {
     let mut limits = Limits::default();
     let ends = |port: u16| (([10, 9, 9, 1], port).into(), ([10, 9, 9, 2], 5640).into());
-    let text: String = [1, 2].iter().map(|at| line(Port::Receiver, ends(*at), 9)).collect();
+    let text: String = [1, 2].iter().map(|at| line(Port::Receiver, ends(*at), 9.into())).collect();
     let sayer = Sayer::at(&["10.9.9.2"], &[]);
     limits.obey(&text, &sayer);
     assert_eq!(limits.flows.len(), 2);
-    limits.obey(&line(Port::Receiver, ends(2), 9), &sayer);
+    limits.obey(&line(Port::Receiver, ends(2), 9.into()), &sayer);
     assert_eq!(limits.flows.iter().next(), Some(&(ends(2), false)));
     limits.lift_all();
     assert!(limits.flows.is_empty());
@@ -123,7 +186,7 @@ fn a_node_limits_no_connection_to_another_node() {
     let mut limits = Limits::default();
     let sayer = Sayer::at(&["10.9.9.2"], &["10.9.9.4"]);
     let ends = |peer: u8| (([10, 9, 9, 1], 1).into(), ([10, 9, 9, peer], 5640).into());
-    let said = |peer: u8, port: Port| line(port, ends(peer), 0);
+    let said = |peer: u8, port: Port| line(port, ends(peer), 0.into());
     let text = [
         said(2, Port::Receiver),
         said(3, Port::Receiver),

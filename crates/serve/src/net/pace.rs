@@ -113,9 +113,9 @@ impl Net {
         let is_meant = |own: IpAddr, is_sender| from.map_or(is_sender, |from| own == from);
         let meant =
             lines.iter().filter(|(((own, _), is_sender), _)| is_meant(own.ip(), *is_sender));
-        for (((own, other), is_sender), rate) in meant {
+        for (((own, other), is_sender), limit) in meant {
             let port = if *is_sender { Port::Sender } else { Port::Receiver };
-            let line = line(port, (*own, *other), *rate);
+            let line = line(port, (*own, *other), *limit);
             if text.len() + line.len() <= bytes_max {
                 text += &line;
             }

@@ -48,7 +48,7 @@ fn said(outcome: Outcome<()>) -> String {
 #[test]
 fn a_small_change_of_a_rate_is_no_news() {
     let news = News::default();
-    let lines = |rate: u64| BTreeMap::from([((ends(2, 1), false), rate)]);
+    let lines = |rate: u64| BTreeMap::from([((ends(2, 1), false), Limit::from(rate))]);
     let tell = |lines| news.tell(lines, BTreeMap::new());
     tell(lines(1000));
     let first = news.number.get();
@@ -56,7 +56,7 @@ fn a_small_change_of_a_rate_is_no_news() {
     assert_eq!(news.number.get(), first);
     tell(lines(1050));
     assert_eq!(news.number.get(), first + 1);
-    tell(BTreeMap::from([((ends(2, 2), false), 1050)]));
+    tell(BTreeMap::from([((ends(2, 2), false), 1050.into())]));
     assert_eq!(news.number.get(), first + 2);
     tell(BTreeMap::new());
     assert_eq!(news.number.get(), first + 3);
@@ -66,7 +66,8 @@ fn a_small_change_of_a_rate_is_no_news() {
     assert_eq!(news.number.get(), first + 4);
     // Of a connection that may send next to nothing beside another one's rate.
     let two = |little| [(ends(2, 1), 9000), (ends(2, 2), little)];
-    let tell = |little| tell(two(little).map(|(ends, rate)| ((ends, false), rate)).into());
+    let tell =
+        |little| tell(two(little).map(|(ends, rate)| ((ends, false), Limit::from(rate))).into());
     tell(100);
     tell(180);
     assert_eq!(news.number.get(), first + 5);
@@ -85,13 +86,14 @@ fn a_reader_waits_for_news_and_reads_those_of_its_own_machine() {
         let open = pace.open(&user, &root, 0).wait().await.unwrap();
         assert!(open.blocking);
         let read = || pace.read(&user, &open.node, Read::bytes(0, 4096)).into_outcome().wait();
-        let lines = [(ends(2, 7), 11), (ends(3, 7), 22)].map(|(ends, rate)| ((ends, false), rate));
+        let lines = [(ends(2, 7), 11), (ends(3, 7), 22)]
+            .map(|(ends, rate)| ((ends, false), Limit { rate, in_half: rate == 11 }));
         let soon = net.clone();
         let begin = BTreeMap::from([([10, 0, 0, 1].into(), 5)]);
         tokio::task::spawn_local(async move { soon.news.tell(BTreeMap::from(lines), begin) });
         let text = String::from_utf8(read().await.unwrap().to_vec()).unwrap();
         let all = "dscp 8\nwindow 33554432\n";
-        let rates = "begin 10.0.0.1 5\nreceiver 10.0.0.2:7 10.0.0.1:5640 11\n";
+        let rates = "begin 10.0.0.1 5\nreceiver 10.0.0.2:7 10.0.0.1:5640 11 half\n";
         assert_eq!(text, format!("news 1\n{all}{rates}"));
         let again = tokio::time::timeout(Duration::from_millis(20), read()).await;
         assert!(again.is_err(), "there is no other news: {again:?}");
@@ -214,6 +216,35 @@ fn counted(bulk: f64, messages: f64) -> counter::Counted {
     counter::Counted { seconds: 0.01, wires: BTreeMap::from([("eth0".to_owned(), seen)]) }
 }
 
+/// Frames of messages that are short, at 100 Mbit/s.
+#[test]
+fn half_frames_are_asked_for_where_messages_are_short() {
+    with_net(FILE, async |net| {
+        let judge = |short: f64| {
+            let mut counted = counted(60.0, short);
+            let seen = counted.wires.get_mut("eth0").unwrap();
+            seen.messages[0].bytes = 66.0 * short;
+            seen.received.bytes -= (1000.0 - 66.0) * short;
+            for _ in 0..20 {
+                net.judge(&counted);
+            }
+        };
+        let told = || net.news.lines.borrow()[&(ends(2, 7), false)];
+        judge(20.0);
+        assert!(told().in_half);
+        let number = net.news.number.get();
+        for _ in 0..20 {
+            net.judge(&counted(60.0, 20.0));
+        }
+        assert!(!told().in_half && net.news.number.get() > number);
+        // That alone is news, too.
+        let (number, begin) = (net.news.number.get(), net.news.begin.borrow().clone());
+        let lines = BTreeMap::from([((ends(2, 7), false), Limit { in_half: true, ..told() })]);
+        net.news.tell(lines, begin);
+        assert_eq!(net.news.number.get(), number + 1);
+    });
+}
+
 /// A sender that joins fills the queue until it is seen, unless it is told before what to begin with.
 #[test]
 fn new_connections_are_told_what_to_begin_with_while_messages_flow() {
@@ -226,7 +257,7 @@ fn new_connections_are_told_what_to_begin_with_while_messages_flow() {
         for _ in 0..20 {
             net.judge(&counted(60.0, 20.0));
         }
-        let fair = net.news.lines.borrow()[&(ends(2, 7), false)];
+        let fair = net.news.lines.borrow()[&(ends(2, 7), false)].rate;
         let rate = begin().expect("messages flow");
         assert!(rate >= fair / 20 && rate <= fair / 5, "{rate} of {fair}");
         net.free();

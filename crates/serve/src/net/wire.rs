@@ -1,7 +1,7 @@
 //! One interface: a port of a switch, in both directions.
 
 use super::counter::{Seen, SeenFlow};
-use covey_io::os::net::pacing::Ends;
+use covey_io::os::net::pacing::{Ends, Limit};
 use covey_tune::pacer::{Carried, Flow, Interval, Order, Port, Settings};
 use covey_tune::wire as tune;
 use std::collections::{BTreeMap, BTreeSet};
@@ -104,15 +104,14 @@ impl Wire {
         self.ports.as_ref().is_some_and(|ports| ports.iter().any(Port::has_strays))
     }
 
-    /// Takes in what was counted; answers the rates that are ordered, in bytes of payload a second, by the ends as the sender
-    /// sees them and whether that is this machine.
+    /// Takes in what was counted; answers what is ordered, by the ends as the sender sees them and whether that is this machine.
     pub fn observe(
         &mut self,
         way: Way,
         seen: &Seen,
         seconds: f64,
         probe_s: Option<f64>,
-    ) -> Vec<((Ends, bool), u64)> {
+    ) -> Vec<((Ends, bool), Limit)> {
         note(&mut self.flows, &seen.flows, way, seconds);
         note(&mut self.others, &seen.others, way, seconds);
         let Some(ports) = &mut self.ports else { return Vec::new() };
@@ -127,14 +126,14 @@ impl Wire {
             rest: seen.rest,
             probe_s,
         });
-        let mut out = Vec::new();
+        let (in_half, mut out) = (port.wants_half_frames(), Vec::new());
         for flow in &seen.flows {
             let rate = match &order {
                 Order::Free => None,
                 Order::Paced(rates) => rates.get(&flow.id).map(|rate| port.payload(*rate) as u64),
             };
             self.flows.entry(flow.ends).or_default().limits[way as usize] = rate;
-            out.extend(rate.map(|rate| (sender_key(way, flow.ends), rate)));
+            out.extend(rate.map(|rate| (sender_key(way, flow.ends), Limit { rate, in_half })));
         }
         out
     }

@@ -100,6 +100,13 @@ impl Load {
         if seconds > 0.0 { (packets / seconds).max(0.0) } else { 0.0 }
     }
 
+    /// What a frame of messages takes on the wire on the mean, in bytes; none where there are none.
+    pub fn frame_bytes(&self) -> Option<f64> {
+        let [bytes, packets] = [|sample: &Sample| sample.bytes, |sample: &Sample| sample.packets]
+            .map(|of| self.over(LOAD_S, of).1);
+        (packets > 0.0).then(|| bytes / packets)
+    }
+
     /// Whether messages have begun: more frames than a difference of counters may be wrong by.
     pub fn has_come(&self) -> bool {
         self.over(SHORT_S, |sample| sample.packets).1 >= COME_PACKETS

@@ -69,6 +69,31 @@ fn large_messages_get_what_they_need_and_bulk_the_rest() {
     assert!(bulk >= 0.85 * left, "bulk {bulk} of {left}");
 }
 
+/// A short message that meets a full frame at 100 Mbit/s waits 0.12 ms; a long one takes a dozen of these itself.
+#[test]
+fn half_frames_are_for_short_messages_on_a_slow_wire() {
+    let after = |rate: f64, messages: Messages| {
+        let mut sim = Sim::new(1, rate, QUEUE);
+        sim.senders = vec![Sender::new(0.0, f64::INFINITY, f64::INFINITY)];
+        sim.messages = messages;
+        sim.run_until(1.0);
+        sim
+    };
+    let mut sim = after(FAST, SMALL);
+    assert!(sim.port.wants_half_frames());
+    sim.messages = LARGE;
+    sim.run_until(1.5);
+    assert!(!sim.port.wants_half_frames() && sim.port.is_guarded());
+    sim.messages = SMALL;
+    sim.run_until(2.0);
+    assert!(sim.port.wants_half_frames());
+    sim.messages = Messages::None;
+    sim.run_until(4.5);
+    assert!(!sim.port.wants_half_frames(), "nobody waits");
+    assert!(!after(1e9, SMALL).port.wants_half_frames());
+    assert!(!after(FAST, LARGE).port.wants_half_frames());
+}
+
 /// A step to 1,000 messages a second and back: the rate for bulk follows within 100 ms.
 #[test]
 fn a_step_is_followed_within_100_ms() {

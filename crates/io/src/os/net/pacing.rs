@@ -6,7 +6,7 @@
 //! connection that neither has seen yet begins with what its peer's port keeps for new ones; one that this process makes to a
 //! machine that has said nothing yet begins slowly.
 
-use super::pieces::Pieces;
+use super::pieces::{Frames, Pieces};
 use super::stream::{Paced, Stream};
 use crate::os::{card, interface};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
@@ -30,6 +30,29 @@ pub enum Port {
 /// A connection's two ends: this one and the other.
 pub type Ends = (SocketAddr, SocketAddr);
 
+/// How fast a connection may send, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Bytes of payload a second, if frames are full.
+    pub rate: u64,
+    /// In frames of half the length, which take as much of the wire: messages wait less for each.
+    pub in_half: bool,
+}
+
+impl Limit {
+    /// What obeys both.
+    fn and(self, other: Limit) -> Limit {
+        Limit { rate: self.rate.min(other.rate), in_half: self.in_half || other.in_half }
+    }
+}
+
+/// In full frames.
+impl From<u64> for Limit {
+    fn from(rate: u64) -> Limit {
+        Limit { rate, in_half: false }
+    }
+}
+
 /// Keeps a connection enrolled. To be dropped with the connection: until then the socket stays open.
 #[derive(Debug)]
 pub struct Enrolled {
@@ -43,13 +66,13 @@ struct Entry {
     /// A duplicate, which goes with the guard.
     socket: OwnedFd,
     pieces: Arc<Pieces>,
-    /// Limits in bytes of payload a second, of the receiver's port and of the sender's.
-    receiver: Option<u64>,
-    sender: Option<u64>,
+    /// Limits of the receiver's port and of the sender's.
+    receiver: Option<Limit>,
+    sender: Option<Limit>,
     /// When it was enrolled, while the receiver has not seen it: its limit is that of new connections.
     new_since: Option<Instant>,
     /// What the kernel was told last.
-    told: Option<u64>,
+    told: Option<Limit>,
     /// What may be unsent in the kernel while it is not limited, in bytes; 0 is the machine's own limit.
     unsent_free: libc::c_int,
 }
@@ -96,13 +119,23 @@ pub fn enroll_dialed(stream: Stream) -> Stream {
         let ends = paced.enrolled.ends;
         if begin_unheard(ends) {
             // One that does not answer at all holds up nobody for longer.
+            let pieces = Arc::downgrade(&paced.enrolled.pieces);
             runtime.spawn(async move {
                 tokio::time::sleep(NEW_FOR).await;
-                heard(ends.1.ip());
+                not_heard(ends, &pieces);
             });
         }
     }
     stream
+}
+
+/// The peer of a connection has said nothing for long. Where the connection has ended, what is known of the peer is not its business.
+fn not_heard(ends: Ends, pieces: &Weak<Pieces>) {
+    let is_this = |entry: &Entry| std::ptr::eq(Arc::as_ptr(&entry.pieces), pieces.as_ptr());
+    let is_here = enrolled().get(&ends).is_some_and(is_this);
+    if is_here {
+        heard(ends.1.ip());
+    }
 }
 
 /// Limits a connection, if its peer has not been heard; whether it does.
@@ -183,10 +216,10 @@ impl Drop for Enrolled {
     }
 }
 
-/// Sets or lifts a limit, in bytes of payload a second. A connection that is not enrolled is passed over.
-pub fn limit(ends: Ends, port: Port, rate: Option<u64>) {
+/// Sets or lifts a limit. A connection that is not enrolled is passed over.
+pub fn limit(ends: Ends, port: Port, limit: Option<Limit>) {
     if let Some(entry) = enrolled().get_mut(&ends) {
-        entry.limit(port, rate);
+        entry.limit(port, limit);
     }
 }
 
@@ -238,33 +271,33 @@ pub fn has(peer: IpAddr) -> bool {
 
 /// All enrolled connections and what each is limited to, in bytes of payload a second.
 pub fn list() -> Vec<(Ends, Option<u64>)> {
-    enrolled().iter().map(|(ends, entry)| (*ends, entry.told)).collect()
+    enrolled().iter().map(|(ends, entry)| (*ends, entry.told.map(|limit| limit.rate))).collect()
 }
 
 impl Entry {
-    fn limit(&mut self, port: Port, rate: Option<u64>) {
+    fn limit(&mut self, port: Port, limit: Option<Limit>) {
         match port {
-            Port::Receiver => (self.receiver, self.new_since) = (rate, None),
-            Port::Sender => self.sender = rate,
+            Port::Receiver => (self.receiver, self.new_since) = (limit, None),
+            Port::Sender => self.sender = limit,
         }
         self.tell();
     }
 
     /// Until the receiver has seen it.
     fn begin(&mut self, rate: Option<u64>) {
-        self.receiver = rate;
+        self.receiver = rate.map(Limit::from);
         self.tell();
     }
 
     fn tell(&mut self) {
-        let lower = self.receiver.into_iter().chain(self.sender).min();
+        let lower = self.receiver.into_iter().chain(self.sender).reduce(Limit::and);
         if lower == self.told {
             return;
         }
         match tell(self.socket.as_fd(), lower, self.unsent_free) {
-            Ok(segment_bytes) => {
+            Ok(frames) => {
                 self.told = lower;
-                self.pieces.set(lower, segment_bytes);
+                self.pieces.set(lower.map(|limit| limit.rate), frames);
             }
             // A socket whose connection has just ended.
             Err(error) => tracing::debug!("a connection is not paced: {error}"),
@@ -272,16 +305,21 @@ impl Entry {
     }
 }
 
-/// Tells the kernel how fast a connection may send, in bytes of payload a second; `None` lifts it. Answers how long its
-/// segments are.
-fn tell(socket: BorrowedFd<'_>, rate: Option<u64>, unsent_free: libc::c_int) -> io::Result<usize> {
-    let bytes_per_s: libc::c_ulong = rate.map_or(libc::c_ulong::MAX, |rate| {
+/// Tells the kernel how fast a connection may send; `None` lifts it. Answers in what frames.
+fn tell(
+    socket: BorrowedFd<'_>,
+    limit: Option<Limit>,
+    unsent_free: libc::c_int,
+) -> io::Result<Frames> {
+    let frames = Frames::of(segment_bytes(socket)?, limit.is_some_and(|limit| limit.in_half));
+    let bytes_per_s: libc::c_ulong = limit.map_or(libc::c_ulong::MAX, |limit| {
+        let rate = frames.payload(limit.rate);
         libc::c_ulong::try_from(rate.max(RATE_MIN)).unwrap_or(libc::c_ulong::MAX)
     });
     set(socket, (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE), bytes_per_s)?;
     // What has been handed over cannot be cut up any more, and goes at the rate of now.
-    keep_unsent(socket, if rate.is_some() { UNSENT_BYTES_MAX } else { unsent_free })?;
-    segment_bytes(socket)
+    keep_unsent(socket, if limit.is_some() { UNSENT_BYTES_MAX } else { unsent_free })?;
+    Ok(frames)
 }
 
 /// Limits what the kernel takes before it has sent it. Zero is the machine's own limit.

@@ -33,7 +33,7 @@ fn pair() -> (TcpStream, TcpStream) {
 fn paced(stream: TcpStream, rate: u64) -> Stream {
     let ends = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
     let enrolled = admit(stream.try_clone().unwrap().into(), ends);
-    limit(ends, Port::Receiver, Some(rate));
+    limit(ends, Port::Receiver, Some(rate.into()));
     stream.set_nonblocking(true).unwrap();
     let stream = tokio::net::TcpStream::from_std(stream).unwrap();
     Stream::Paced(Box::new(Paced { stream, enrolled }))
@@ -87,7 +87,7 @@ fn a_connection_between_the_same_ends_stays_enrolled_when_the_old_one_is_dropped
     let ends = (([10, 9, 8, 7], 1).into(), ([10, 9, 8, 6], 2).into());
     let [old, new] = [&client, &server].map(|one| admit(one.try_clone().unwrap().into(), ends));
     drop(old);
-    limit(ends, Port::Receiver, Some(1_000_000));
+    limit(ends, Port::Receiver, Some(1_000_000.into()));
     assert_eq!(rate_of(&server), 1_000_000);
     drop(new);
     assert!(list().iter().all(|(found, _)| *found != ends));
@@ -121,7 +121,7 @@ fn a_connection_begins_with_what_is_kept_for_new_ones() {
     let after = admit(server.try_clone().unwrap().into(), ends(2));
     assert_eq!((rate_of(&client), rate_of(&server)), (300_000, 300_000));
     // What the receiver says of one that it has seen counts.
-    limit(before.ends(), Port::Receiver, Some(4_000_000));
+    limit(before.ends(), Port::Receiver, Some(4_000_000.into()));
     limit_new(peer, Some(200_000));
     assert_eq!((rate_of(&client), rate_of(&server)), (4_000_000, 200_000));
     limit_new(peer, None);
@@ -160,7 +160,7 @@ fn a_connection_to_a_machine_that_was_not_heard_begins_slowly() {
     heard(peer);
     assert_eq!(rate_of(&server), 300_000);
     forget(peer);
-    limit(second.ends(), Port::Receiver, Some(4_000_000));
+    limit(second.ends(), Port::Receiver, Some(4_000_000.into()));
     assert!(!begin_unheard(second.ends()), "it has been seen");
     assert_eq!(rate_of(&server), 4_000_000);
 }
@@ -192,7 +192,7 @@ fn little_is_unsent_on_a_slow_link_even_without_a_limit() {
     let ends = (([10, 9, 5, 8], 1).into(), ([10, 9, 5, 6], 2).into());
     let guard = admit(client.try_clone().unwrap().into(), ends);
     enrolled().get_mut(&ends).unwrap().unsent_free = 500_000;
-    limit(ends, Port::Receiver, Some(1_000_000));
+    limit(ends, Port::Receiver, Some(1_000_000.into()));
     assert_eq!(unsent_of(&client), 64 << 10);
     limit(ends, Port::Receiver, None);
     assert_eq!(unsent_of(&client), 500_000);
@@ -203,18 +203,17 @@ fn little_is_unsent_on_a_slow_link_even_without_a_limit() {
 fn the_lower_of_two_limits_counts_and_both_can_be_lifted() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (local, peer) = (client.local_addr().unwrap(), client.peer_addr().unwrap());
+    let ends @ (local, peer) = (client.local_addr().unwrap(), client.peer_addr().unwrap());
     enable();
     assert!(enroll_socket(client.as_fd(), local, peer).is_none(), "it has no wire");
-    let ends = (local, peer);
     let guard = admit(client.as_fd().try_clone_to_owned().unwrap(), ends);
-    limit(ends, Port::Receiver, Some(2_000_000));
+    limit(ends, Port::Receiver, Some(2_000_000.into()));
     assert_eq!(rate_of(&client), 2_000_000);
     assert_eq!(rustix::net::sockopt::ip_tos(&client).unwrap(), 32, "CS1");
     mark_all(0);
     assert_eq!(rustix::net::sockopt::ip_tos(&client).unwrap(), 0);
     mark_all(MARK_DEFAULT);
-    limit(ends, Port::Sender, Some(1_000_000));
+    limit(ends, Port::Sender, Some(1_000_000.into()));
     assert_eq!(rate_of(&client), 1_000_000);
     limit(ends, Port::Sender, None);
     assert_eq!(rate_of(&client), 2_000_000);
@@ -222,7 +221,52 @@ fn the_lower_of_two_limits_counts_and_both_can_be_lifted() {
     assert_eq!(rate_of(&client), u64::MAX);
     assert!(has(peer.ip()));
     drop(guard);
-    limit(ends, Port::Receiver, Some(5));
+    limit(ends, Port::Receiver, Some(5.into()));
     assert!(list().iter().all(|(found, _)| *found != ends));
     assert_eq!(rate_of(&client), u64::MAX);
+}
+
+/// A connection that had ended made known that its peer was heard, which had been forgotten meanwhile: the next one was free.
+#[test]
+fn a_connection_that_has_ended_says_nothing_of_its_peer() {
+    let (client, server) = pair();
+    let peer: IpAddr = [10, 9, 2, 6].into();
+    let ends = |port| ((([10, 9, 2, 8], port).into()), (peer, 5640).into());
+    let first = admit(client.try_clone().unwrap().into(), ends(1));
+    assert!(begin_unheard(first.ends()));
+    let pieces = Arc::downgrade(&first.pieces);
+    drop(first);
+    // Its place may have been taken.
+    let again = admit(client.try_clone().unwrap().into(), ends(1));
+    assert!(begin_unheard(again.ends()));
+    not_heard(ends(1), &pieces);
+    assert_eq!(rate_of(&client), UNHEARD_RATE);
+    not_heard(ends(1), &Arc::downgrade(&again.pieces));
+    assert_eq!(rate_of(&client), u64::MAX);
+    let second = admit(server.try_clone().unwrap().into(), ends(2));
+    assert!(!begin_unheard(second.ends()), "nobody waits for long");
+    forget(peer);
+}
+
+/// Half frames take as much of the wire as full ones, and so they are slower. Either port may ask for them.
+#[test]
+fn half_frames_are_sent_where_one_of_two_ports_asks_for_them() {
+    let (client, _server) = pair();
+    let ends = (([10, 9, 1, 8], 1).into(), ([10, 9, 1, 6], 2).into());
+    let guard = admit(client.try_clone().unwrap().into(), ends);
+    let full = segment_bytes(client.as_fd()).unwrap();
+    let half = Limit { rate: 4_000_000, in_half: true };
+    limit(ends, Port::Receiver, Some(half));
+    let slower = rate_of(&client);
+    assert_eq!(slower, Frames::of(full, true).payload(4_000_000));
+    assert!(slower < 4_000_000);
+    assert_eq!(guard.pieces(), Some(full.div_ceil(2)));
+    assert!(list().contains(&(ends, Some(4_000_000))), "as it was said");
+    limit(ends, Port::Sender, Some(3_900_000.into()));
+    assert_eq!(rate_of(&client), Frames::of(full, true).payload(3_900_000));
+    assert_eq!(guard.pieces(), Some(full.div_ceil(2)));
+    limit(ends, Port::Receiver, Some(4_000_000.into()));
+    assert_eq!(rate_of(&client), 3_900_000);
+    limit(ends, Port::Receiver, Some(Limit { rate: 0, in_half: true }));
+    assert_eq!(rate_of(&client), RATE_MIN);
 }
