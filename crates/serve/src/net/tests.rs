@@ -221,8 +221,18 @@ fn counted(bulk: f64, messages: f64) -> counter::Counted {
 fn half_frames_are_asked_for_where_messages_are_short() {
     with_net(FILE, async |net| {
         let judge = |short: f64| {
-            let mut counted = counted(60.0, short);
+            let mut counted = counted(20.0, short);
             let seen = counted.wires.get_mut("eth0").unwrap();
+            let others = (3..6).map(|peer| {
+                let ((own, other), id) = (ends(peer, 7), u64::from(peer));
+                counter::SeenFlow { id, ends: (other, own), ..seen.flows[0] }
+            });
+            let others: Vec<_> = others.collect();
+            others.iter().for_each(|flow| {
+                seen.received.packets += flow.received.packets;
+                seen.received.bytes += flow.received.bytes;
+            });
+            seen.flows.extend(others);
             seen.messages[0].bytes = 66.0 * short;
             seen.received.bytes -= (1000.0 - 66.0) * short;
             for _ in 0..20 {

@@ -72,15 +72,18 @@ fn large_messages_get_what_they_need_and_bulk_the_rest() {
 /// A short message that meets a full frame at 100 Mbit/s waits 0.12 ms; a long one takes a dozen of these itself.
 #[test]
 fn half_frames_are_for_short_messages_on_a_slow_wire() {
-    let after = |rate: f64, messages: Messages| {
+    let of = |streams: usize, rate: f64, messages: Messages| {
         let mut sim = Sim::new(1, rate, QUEUE);
-        sim.senders = vec![Sender::new(0.0, f64::INFINITY, f64::INFINITY)];
+        let sender = || Sender::new(0.0, f64::INFINITY, f64::INFINITY);
+        sim.senders = (0..streams).map(|_| sender()).collect();
         sim.messages = messages;
         sim.run_until(1.0);
         sim
     };
+    let after = |rate, messages| of(6, rate, messages);
     let mut sim = after(FAST, SMALL);
     assert!(sim.port.wants_half_frames());
+    assert!(!of(3, FAST, SMALL).port.wants_half_frames(), "a message meets few");
     sim.messages = LARGE;
     sim.run_until(1.5);
     assert!(!sim.port.wants_half_frames() && sim.port.is_guarded());
