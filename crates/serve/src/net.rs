@@ -346,9 +346,8 @@ impl News {
     /// Wakes readers where something has changed by more than a little, or nothing was said for a while.
     fn tell(&self, lines: BTreeMap<(Ends, bool), Limit>, begin: BTreeMap<IpAddr, u64>) {
         let is_old = self.at.get().is_none_or(|at| at.elapsed() > SILENCE_MAX / 4);
-        let full = |rate: &u64| Limit::from(*rate);
-        let is_like = is_like(&self.lines.borrow(), &lines, LIKE, |limit| *limit)
-            && is_like(&self.begin.borrow(), &begin, LIKE_BEGIN, full);
+        let is_like = is_like(&self.lines.borrow(), &lines, LIKE)
+            && is_like(&self.begin.borrow(), &begin, LIKE_BEGIN);
         if !is_old && is_like {
             return;
         }
@@ -362,12 +361,12 @@ impl News {
 
 /// Whether these are the same connections, or addresses, at nearly the same rates. What is little beside the most that one has
 /// may change by more: connections that carry next to nothing are allowed another rate each time.
-fn is_like<K: Eq, V>(
+fn is_like<K: Eq, V: Copy + Into<Limit>>(
     old: &BTreeMap<K, V>,
     new: &BTreeMap<K, V>,
     part: f64,
-    limit: impl Fn(&V) -> Limit,
 ) -> bool {
+    let limit = |value: &V| -> Limit { (*value).into() };
     let little = old.values().map(|value| limit(value).rate).max().map_or(0, |most| most / 2);
     old.len() == new.len()
         && old.iter().zip(new).all(|((key, before), (other, now))| {

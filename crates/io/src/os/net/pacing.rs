@@ -357,19 +357,22 @@ fn set<T: Copy>(socket: BorrowedFd<'_>, (level, name): (i32, i32), value: T) -> 
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-fn segment_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
-    let (mut bytes, mut length) = (0 as libc::c_int, size_of::<libc::c_int>() as libc::socklen_t);
-    // SAFETY: the kernel writes at most `length` bytes to `bytes`, which lives here.
+/// An option that is a whole number, of which any bytes are a value.
+fn get<T: Copy + From<u8> + Into<i128>>(
+    socket: BorrowedFd<'_>,
+    (level, name): (i32, i32),
+) -> io::Result<T> {
+    let (mut value, mut length) = (T::from(0), size_of::<T>() as libc::socklen_t);
+    // SAFETY: the kernel writes at most `length` bytes to `value`, which lives here.
     let done = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_MAXSEG,
-            (&raw mut bytes).cast(),
-            &raw mut length,
-        )
+        libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut length)
     };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(bytes.max(1) as usize) }
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+}
+
+fn segment_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
+    let bytes: libc::c_int = get(socket, (libc::IPPROTO_TCP, libc::TCP_MAXSEG))?;
+    Ok(bytes.max(1) as usize)
 }
 
 /// An address as connections are known by here: an IPv4 one is written as such.

@@ -8,19 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use tokio::io::AsyncWriteExt;
 
 fn rate_of(stream: &TcpStream) -> u64 {
-    let (mut rate, mut length) = (0u64, size_of::<u64>() as libc::socklen_t);
-    // SAFETY: the kernel writes at most `length` bytes to `rate`, which lives here.
-    let done = unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_MAX_PACING_RATE,
-            (&raw mut rate).cast(),
-            &raw mut length,
-        )
-    };
-    assert_eq!(done, 0, "{}", io::Error::last_os_error());
-    rate
+    get(stream.as_fd(), (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE)).unwrap()
 }
 
 fn pair() -> (TcpStream, TcpStream) {
@@ -94,19 +82,7 @@ fn a_connection_between_the_same_ends_stays_enrolled_when_the_old_one_is_dropped
 }
 
 fn unsent_of(stream: &TcpStream) -> libc::c_int {
-    let (mut bytes, mut length) = (0, size_of::<libc::c_int>() as libc::socklen_t);
-    // SAFETY: the kernel writes at most `length` bytes to `bytes`, which lives here.
-    let done = unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_NOTSENT_LOWAT,
-            (&raw mut bytes).cast(),
-            &raw mut length,
-        )
-    };
-    assert_eq!(done, 0, "{}", io::Error::last_os_error());
-    bytes
+    get(stream.as_fd(), (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT)).unwrap()
 }
 
 /// Whoever joined while messages flowed filled the queue until the receiver had seen it.
